@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import logging
+import threading
 import time
-from functools import cache
 
 import redis
 from django.conf import settings
@@ -34,14 +34,21 @@ _PAUSE_SECONDS = 1.0
 _down_until = 0.0  # monotonic
 
 
-@cache
+_client: redis.Redis | None = None
+_making = threading.Lock()
+
+
 def valkey() -> redis.Redis:
-    """The client that all threads share."""
-    # One more try at once, for a connection that the broker closed meanwhile; the client's own default is three with
-    # seconds in between.
-    return redis.Redis.from_url(
-        settings.REDIS_URL, socket_timeout=1, socket_connect_timeout=1, retry=Retry(NoBackoff(), 1)
-    )
+    """The client that all threads share. Of two, the one that is dropped would close connections that are in use."""
+    global _client
+    with _making:
+        if _client is None:
+            # One more try at once, for a connection that the broker closed meanwhile; the client's own default is
+            # three with seconds in between.
+            _client = redis.Redis.from_url(
+                settings.REDIS_URL, socket_timeout=1, socket_connect_timeout=1, retry=Retry(NoBackoff(), 1)
+            )
+        return _client
 
 
 def is_down() -> bool:

@@ -242,7 +242,7 @@ RMHUB_SWEEP_SECONDS = env_int("RMHUB_SWEEP_SECONDS", 1, minimum=1, maximum=60)
 RMHUB_SEND_THREADS = env_int("RMHUB_SEND_THREADS", 16, minimum=1, maximum=256)
 RMHUB_SEND_BATCH = env_int("RMHUB_SEND_BATCH", 64, minimum=1, maximum=1000)
 RMHUB_POLLER_THREADS = env_int("RMHUB_POLLER_THREADS", 4, minimum=1, maximum=64)  # looks at the same time
-RMHUB_DELIVER_THREADS = env_int("RMHUB_DELIVER_THREADS", 8, minimum=1, maximum=256)
+RMHUB_DELIVER_THREADS = env_int("RMHUB_DELIVER_THREADS", 32, minimum=1, maximum=256)
 # Mail (docs/mail.md). The relay takes mails of endpoints without a server of their own.
 _MAIL = ("smtp", "smtp+starttls", "smtps")
 RMHUB_SMTP_RELAY = env_url("RMHUB_SMTP_RELAY", "", _MAIL)

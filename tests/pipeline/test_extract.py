@@ -107,6 +107,19 @@ def settle() -> None:
     eventually(lambda: not run().rows["events"])
 
 
+def ended() -> None:
+    """Waits until every transaction that has begun by now is over, those of other databases (other tests) too."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_current_xact_id()::text::bigint")
+        [now] = cursor.fetchone()
+
+        def is_past() -> bool:
+            cursor.execute("SELECT pg_snapshot_xmin(pg_current_snapshot())::text::bigint")
+            return bool(cursor.fetchone()[0] > now)
+
+        eventually(is_past)
+
+
 # ---- what a row becomes ----
 
 
@@ -163,6 +176,7 @@ def test_what_is_there_already_is_not_read_again(first: Writer) -> None:
     before = LakeFile.objects.filter(day__isnull=False, to_xid__lt=lakes.OPEN_END).count()
     first.message()
     first.commit()
+    ended()
     result = run()
     assert (result.rows["events"], result.rows["messages"], result.rows["transmissions"]) == (1, 1, 0)
     assert LakeFile.objects.filter(day__isnull=False, to_xid__lt=lakes.OPEN_END).count() == before + 2

@@ -11,7 +11,6 @@ import time
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
-from functools import cache
 
 import redis
 from django.conf import settings
@@ -19,7 +18,7 @@ from django.db import DatabaseError, InterfaceError
 from django.db.models import F, Min
 from django.db.models.functions import Greatest
 
-from messaging import storage
+from messaging import dispatch, storage
 from messaging.choices import DeliveryState, Direction, TriggerState
 from messaging.engine.leases import Presence, presences
 from messaging.journal.wording import span
@@ -235,13 +234,8 @@ def _oldest_due(now: datetime) -> datetime | None:
     return min((at for at in found if at is not None), default=None)
 
 
-@cache
-def _broker() -> redis.Redis:
-    return redis.Redis.from_url(settings.REDIS_URL, socket_timeout=1, socket_connect_timeout=1)
-
-
 def _broker_answers() -> bool:
     try:
-        return bool(_broker().ping())
+        return bool(dispatch.valkey().ping())
     except (redis.RedisError, OSError):
         return False

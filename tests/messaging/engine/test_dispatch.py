@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import socket
+import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import redis
@@ -44,14 +46,36 @@ def broker_is_up(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def no_broker(settings) -> Iterator[None]:
+def no_broker(settings, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
     settings.REDIS_URL = f"redis://127.0.0.1:{port}/0"
-    dispatch.valkey.cache_clear()
+    monkeypatch.setattr(dispatch, "_client", None)
     yield
     dispatch.valkey().close()
-    dispatch.valkey.cache_clear()
+
+
+def test_threads_that_come_at_once_have_one_client(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that is made and dropped closes, when it is collected, the connection that its thread still uses."""
+    made: list[redis.Redis] = []
+    make = redis.Redis.from_url
+    late = threading.Barrier(8)
+
+    def counted(url: str, **options) -> redis.Redis:
+        made.append(make(url, **options))
+        return made[-1]
+
+    def first_use() -> redis.Redis:
+        late.wait()
+        return dispatch.valkey()
+
+    monkeypatch.setattr(dispatch, "_client", None)
+    monkeypatch.setattr(redis.Redis, "from_url", counted)
+    with ThreadPoolExecutor(8) as pool:
+        found = [one.result() for one in [pool.submit(first_use) for _ in range(8)]]
+    assert len(made) == 1
+    assert all(one is made[0] for one in found)
+    made[0].close()
 
 
 def test_many_wake_ups_are_one_until_a_worker_has_begun(broker: redis.Redis, sent: list[str]) -> None:
