@@ -17,10 +17,10 @@ from django.db import transaction
 from messaging import profile, storage
 from messaging.choices import MessageState, Outcome, SignalState
 from messaging.engine import circuits, preparing
-from messaging.engine.continuing import PREPARED_FIELDS, STATE_FIELDS, begin, heads, transmit
+from messaging.engine.continuing import PREPARED_FIELDS, STATE_FIELDS, begin, heads, send_once, transmit
 from messaging.engine.pairs import give_up
 from messaging.engine.preparing import Claim, Job, JobKind, parcel
-from messaging.engine.snapshots import OUTBOUND_FIELDS, apply_outbound, lease_seconds, outbound_state, sender_policy
+from messaging.engine.snapshots import OUTBOUND_FIELDS, apply_outbound, outbound_state, sender_policy
 from messaging.journal import events
 from messaging.models import Event, Message, Pair, Payload, Signal, Transmission
 from messaging.models.bulk import bulk_insert, bulk_set
@@ -28,7 +28,6 @@ from messaging.profiles.repeatable import repeating
 from messaging.profiles.stream import moving, receipts
 from messaging.profiles.stream import sending as streams
 from messaging.profiles.wsat import transmitting
-from messaging.protocol.codecs.entity_file import name_of
 from messaging.protocol.envelope import Semantics
 from messaging.protocol.errors import EncodeError
 from messaging.protocol.messages import Happened, move
@@ -204,7 +203,7 @@ def _claim_signals(claim: Claim) -> None:
     _mark_lost(now, signal_id__in=[signal.pk for signal in signals if signal.state == SignalState.SENDING])
     for signal in signals:
         terms = registry.current().version(signal.agreement_version_id)  # type: ignore[arg-type]
-        claim.answer(signal, terms, headers=streams.HEADERS if profile.of(terms).windowed else ())
+        claim.answer(signal, terms)
     bulk_set(signals, ("state", "attempts", "due_at"))
 
 
@@ -259,19 +258,15 @@ def _send_once(message: Message, payloads: dict[uuid.UUID, list[Payload]], gate:
     if gate != Gate.OPEN:
         message.due_at = now + timedelta(seconds=10)  # looked at again soon; release makes it due at once
         return
-    message.state = move(message.state, Happened.TRANSMITTED, reliable=False)
     if terms.state == VersionState.DISABLED:
+        message.state = move(message.state, Happened.TRANSMITTED, reliable=False)
         _fail(message, "agreement_disabled", f"Agreement {terms.tpa_id} is disabled.", now, written)
         return
     try:
-        body = preparing.prepare(message, payloads[message.pk], terms, now)
+        send_once(message, payloads[message.pk], terms, claim)
     except (EncodeError, storage.PayloadMissing) as error:
+        message.state = move(message.state, Happened.TRANSMITTED, reliable=False)
         _fail(message, _unsendable(error), str(error)[:500], now, written)
-        return
-    message.attempts += 1
-    message.first_sent_at = now
-    message.due_at = now + timedelta(seconds=lease_seconds(terms))
-    claim.transmit(JobKind.UNRELIABLE, message, body, terms, name=name_of("message", message.message_id))
 
 
 def _unsendable(error: EncodeError | storage.PayloadMissing) -> str:

@@ -1,10 +1,10 @@
 """Continues in the transaction that decides: what follows from a fact is claimed where the fact is written.
 
-Whoever stores a message of an idle pair, takes an acknowledgement, or owes one, holds the lock already and has the
-rows in hand. So it claims what is to be sent next, for a worker that lives, and hands it over after the commit; nobody
-has to look for it. Only what is plain goes this way: ebXML over HTTP, small, to a server that takes it. Everything
-else, and everything while no worker is known, is due and found by `claiming.claim_due`: the same steps of the same
-machine.
+Whoever stores a message of an idle pair, takes an acknowledgement or a reply, or owes a receipt, holds the lock already
+and has the rows in hand. So it claims what is to be sent next, for a worker that lives, and hands it over after the
+commit; nobody has to look for it. Only what is plain goes this way: over HTTP, small, to a server that takes it, of a
+pair without trouble. Everything else, and everything while no worker is known, is due and found by
+`claiming.claim_due`: the same steps of the same machine.
 """
 
 from __future__ import annotations
@@ -12,18 +12,21 @@ from __future__ import annotations
 import uuid
 from collections.abc import Collection, Sequence
 from dataclasses import replace
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from django.db import transaction
 
 from messaging import profile, storage
+from messaging.choices import Direction
 from messaging.engine import handover, preparing
-from messaging.engine.handover import Seat
+from messaging.engine.handover import PLAIN_BYTES, Seat
+from messaging.engine.pairs import is_due
 from messaging.engine.preparing import Claim, JobKind
-from messaging.engine.snapshots import apply_outbound, outbound_state, sender_policy
-from messaging.models import Message, Pair, Payload, Signal
+from messaging.engine.snapshots import apply_outbound, lease_seconds, outbound_state, sender_policy
+from messaging.models import Event, Message, Pair, Payload, Signal
 from messaging.models.bulk import bulk_insert, bulk_set
-from messaging.protocol.codecs.entity_file import name_of
+from messaging.profiles.repeatable import repeating
+from messaging.profiles.stream import sending as streams
 from messaging.protocol.errors import EncodeError
 from messaging.protocol.messages import Happened, move
 from messaging.protocol.pair_state import Act, Flow, Gate, Kind
@@ -35,9 +38,6 @@ from partners.choices import VersionState
 from partners.terms import Terms
 from partners.transports import HTTP
 
-# What is larger is not encoded under the lock of its pair, and not sent through Valkey.
-PLAIN_BYTES = 64 * 1024
-
 STATE_FIELDS = ("state", "attempts", "due_at", "cause", "cause_detail", "first_sent_at", "completed_at")
 PREPARED_FIELDS = (*STATE_FIELDS, "sequence_number", "content_type", "wire_frame", "digest")
 
@@ -47,20 +47,39 @@ class Continuation:
 
     def __init__(self, seat: Seat | None, now: datetime) -> None:
         self._seat = seat
-        self._claim = Claim(now, 0)
+        self.claim = Claim(now, max(1, seat.room) if seat is not None else 0, largest=PLAIN_BYTES)
+
+    def takes(self, terms: Terms) -> bool:
+        """Whether something under these terms may be claimed here at all."""
+        return (
+            self._seat is not None
+            and terms.transport == HTTP.name
+            and terms.state != VersionState.DISABLED
+            and server_of_terms(terms) not in self._seat.full
+        )
 
     def next_of(self, pair: Pair, message: Message, payloads: Sequence[Payload], terms: Terms) -> bool:
-        """Claims the head of a pair's queue, if it may go now. The caller writes both (`OUTBOUND_FIELDS`,
-        `PREPARED_FIELDS`). False: nothing has changed, and the pair is due.
+        """Claims the head of a pair's queue, if one is in flight at a time and it may go now. The caller writes both
+        (`OUTBOUND_FIELDS`, `PREPARED_FIELDS`). False: nothing has changed, and the pair is due.
         """
-        plain = message.size <= PLAIN_BYTES and not message.attempts and not message.forwarded_from_id
-        if not plain or not self._takes(terms) or not is_ready(pair):
+        plain = profile.of(terms).numbered and not message.attempts and self.claim.carries(message)
+        if not plain or not self.takes(terms) or not is_ready(pair):
             return False
         try:
-            body = begin(pair, message, list(payloads), terms, self._claim.now)
+            body = begin(pair, message, list(payloads), terms, self.claim.now)
         except (EncodeError, storage.PayloadMissing):
             return False  # the claim finds the same, and suspends the pair
-        transmit(pair, message, body, terms, self._claim)
+        transmit(pair, message, body, terms, self.claim)
+        return True
+
+    def once(self, pair: Pair, message: Message, payloads: Sequence[Payload], terms: Terms) -> bool:
+        """Claims a message that is sent once, beside its pair. The caller writes it. False: it has not changed."""
+        if pair.gate != Gate.OPEN or not self.takes(terms) or not self.claim.carries(message):
+            return False
+        try:
+            send_once(message, payloads, terms, self.claim)
+        except (EncodeError, storage.PayloadMissing):
+            return False  # the claim finds the same, and ends it
         return True
 
     def heads_of(self, pairs: Collection[Pair]) -> set[uuid.UUID]:
@@ -78,31 +97,48 @@ class Continuation:
         bulk_set(begun, PREPARED_FIELDS)
         return {message.pair_id for message in begun}
 
+    def many_of(self, pairs: Collection[Pair]) -> None:
+        """Claims what may go now on those of these locked pairs that have several in flight: requests and streams.
+
+        Writes messages and pairs; call it when all other rows are written. A pair that is due afterwards has more.
+        """
+        if self._seat is None:
+            return
+        now = self.claim.now
+        due = {
+            pair.pk: pair
+            for pair in pairs
+            if pair.direction == Direction.OUT and is_due(pair, now) and pair.flow == Flow.IDLE and not pair.cause
+        }
+        versions = registry.current()
+        requests: dict[uuid.UUID, Message] = {}
+        windows: dict[uuid.UUID, Message] = {}
+        for pair_id, head in heads([key for key, pair in due.items() if not pair.in_flight_id]).items():
+            terms = versions.version(head.agreement_version_id)
+            if self.takes(terms) and self.claim.carries(head):
+                speaks = profile.of(terms)
+                (requests if speaks.answered_at_once else windows if speaks.windowed else {})[pair_id] = head
+        if windows:
+            streams.promote([due[pair_id] for pair_id in windows], windows, self.claim)
+        if requests:
+            repeating.promote([due[pair_id] for pair_id in requests], requests, self.claim)
+
     def signal(self, signal: Signal, terms: Terms) -> bool:
-        """Claims an acknowledgement that is not written yet. False: nothing has changed, and it is due."""
-        if not self._takes(terms) or len(signal.body) > PLAIN_BYTES:
+        """Claims a receipt or an Error message that is not written yet. False: nothing has changed, and it is due."""
+        if not self.takes(terms) or len(signal.body) > PLAIN_BYTES:
             return False
-        self._claim.answer(signal, terms)
+        self.claim.answer(signal, terms)
         return True
 
-    def write(self) -> None:
-        """Writes the attempts, and hands them over once the transaction is committed."""
-        seat, jobs, attempts = self._seat, self._claim.jobs, self._claim.transmissions
-        if seat is None or not attempts:
-            return
-        for attempt in attempts:
-            attempt.worker = seat.worker
-        bulk_insert(attempts)
-        transaction.on_commit(lambda: handover.post(seat, jobs))
-
-    def _takes(self, terms: Terms) -> bool:
-        return (
-            self._seat is not None
-            and terms.transport == HTTP.name
-            and terms.state != VersionState.DISABLED
-            and profile.of(terms).numbered
-            and server_of_terms(terms) not in self._seat.full
-        )
+    def write(self) -> list[Event]:
+        """Writes the attempts, and hands them over once the transaction is committed. Returns what happened beside."""
+        seat, jobs, attempts = self._seat, self.claim.jobs, self.claim.transmissions
+        if seat is not None and attempts:
+            for attempt in attempts:
+                attempt.worker = seat.worker
+            bulk_insert(attempts)
+            transaction.on_commit(lambda: handover.post(seat, jobs))
+        return self.claim.written
 
 
 def is_ready(pair: Pair) -> bool:
@@ -154,6 +190,15 @@ def transmit(pair: Pair, message: Message, body: bytes, terms: Terms, claim: Cla
         terms,
         # A probe is the person's own look at the partner: it is made although the server is left alone just now.
         last=pair.probing or (pair.retries >= terms.retries and not terms.recovers(pair.transport_attempts)),
-        name=name_of("message", message.message_id),
     )
     pair.transmission_id = attempt.pk
+
+
+def send_once(message: Message, payloads: Sequence[Payload], terms: Terms, claim: Claim) -> None:
+    """Claims the only attempt of a message. Raises EncodeError or storage.PayloadMissing; it is as it was then."""
+    body = preparing.prepare(message, list(payloads), terms, claim.now)
+    message.state = move(message.state, Happened.TRANSMITTED, reliable=False)
+    message.attempts += 1
+    message.first_sent_at = claim.now
+    message.due_at = claim.now + timedelta(seconds=lease_seconds(terms))
+    claim.transmit(JobKind.UNRELIABLE, message, body, terms)

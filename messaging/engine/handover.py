@@ -18,19 +18,19 @@ import random
 import threading
 import time
 import uuid
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime
+from typing import Any
 
 import redis
 from django.conf import settings
 from django.db import connection
 
-from messaging import dispatch, profile, storage
-from messaging.choices import Outcome, SignalKind
-from messaging.engine.preparing import Job, JobKind, parcel, stored_body
-from messaging.models import Message, Payload, Transmission
-from messaging.protocol.codecs.entity_file import name_of
+from messaging import dispatch
+from messaging.engine import preparing
+from messaging.engine.preparing import Job, JobKind, parcel
+from messaging.models import Transmission
 from partners import registry
 from rmhub import clock
 from rmhub.ids import public_id
@@ -42,9 +42,9 @@ log = logging.getLogger(__name__)
 VOID_AFTER, SAY_EVERY = 3.0, 1.0
 # So long this process relies on what it has read.
 _READ_EVERY = 0.5
-# A hand-over that is older than this counts as lost.
-MISSING_AFTER = timedelta(seconds=1.5)
 _LIST_SECONDS = 60
+# What is larger is not encoded under the lock of its pair, and not sent through Valkey.
+PLAIN_BYTES = 64 * 1024
 _TOGETHER = 64
 
 
@@ -91,12 +91,13 @@ def forget() -> None:
 def seat() -> Seat | None:
     """A worker that what is to be sent can be claimed for; None when none lives, or has room. Never raises.
 
-    Call it outside of the transaction: Valkey may need a moment.
+    Call it before the transaction: Valkey may need a moment. Inside of one it goes by what was read before.
     """
     known = _seats
     if known.hub is None:
         return None
-    if time.monotonic() - known.read_at >= _READ_EVERY and known.reading.acquire(blocking=False):
+    old = time.monotonic() - known.read_at >= _READ_EVERY and not connection.in_atomic_block
+    if old and known.reading.acquire(blocking=False):
         try:
             known.seats = _read()
             known.read_at = time.monotonic()
@@ -151,12 +152,13 @@ def unsay(worker: int) -> None:
 def post(seat: Seat, jobs: Sequence[Job]) -> None:
     """Tells the worker what was claimed for it, after the commit. Never raises: what is lost it finds by itself."""
     seat.room -= len(jobs)
-    if not jobs or dispatch.is_down():
+    small = [job for job in jobs if len(job.parcel.body) <= 2 * PLAIN_BYTES]
+    if not small or dispatch.is_down():
         return
     try:
         key = _key("handover", seat.worker)
         with dispatch.valkey().pipeline(transaction=False) as together:
-            together.rpush(key, *(_packed(job) for job in jobs))
+            together.rpush(key, *(_packed(job) for job in small))
             together.expire(key, _LIST_SECONDS)
             together.execute()
     except redis.RedisError as error:
@@ -179,6 +181,10 @@ def _packed(job: Job) -> bytes:
         "target": sent.target,
         "type": sent.content_type,
         "name": sent.name,
+        "headers": sent.headers,
+        "answer": sent.answer_bytes,
+        "until": sent.not_after.isoformat() if sent.not_after else None,
+        "bare": not (sent.authorization or sent.login or sent.client_certificate),
         "at": time.time(),
     }
     return json.dumps(head, separators=(",", ":")).encode() + b"\n" + sent.body
@@ -190,6 +196,8 @@ def _unpacked(octets: bytes) -> tuple[Job, float]:
     head = json.loads(line)
     attempt, version = uuid.UUID(head["attempt"]), uuid.UUID(head["version"])
     terms = registry.current().version(version)
+    # A server that was not to see our credentials is not shown them here either.
+    withheld: dict[str, Any] = preparing.WITHHELD if head["bare"] else {}
     job = Job(
         kind=JobKind(head["kind"]),
         transmission_id=attempt,
@@ -202,7 +210,11 @@ def _unpacked(octets: bytes) -> tuple[Job, float]:
             clock.now(),
             target=head["target"],
             name=head["name"],
+            headers=tuple((name, value) for name, value in head["headers"]),
+            answer_bytes=head["answer"],
+            not_after=datetime.fromisoformat(head["until"]) if head["until"] else None,
             attempt=public_id(Transmission.PREFIX, attempt),
+            **withheld,
         ),
         version_id=version,
         pair_id=_id(head["pair"]),
@@ -216,87 +228,6 @@ def _unpacked(octets: bytes) -> tuple[Job, float]:
 
 def _id(text: str | None) -> uuid.UUID | None:
     return uuid.UUID(text) if text else None
-
-
-# The worker's own attempts that have no outcome, by the partial index `transmission_claimed`, and whether their pair or
-# signal still waits for it.
-_MINE = """
-SELECT t.id, CASE WHEN t.signal_id IS NULL
-    THEN EXISTS (SELECT FROM messaging_pair p
-        WHERE p.id = t.pair_id AND p.transmission_id = t.id AND p.flow = 'sending')
-    ELSE EXISTS (SELECT FROM messaging_signal s WHERE s.id = t.signal_id AND s.state = 'sending'
-        AND s.sends + s.attempts = t.number) END
-FROM messaging_transmission t
-WHERE t.worker = %s AND t.outcome = 'on_the_wire' AND t.started_at < %s AND t.id <> ALL(%s) LIMIT 500
-"""
-
-
-def missing(worker: int, held: Collection[uuid.UUID]) -> list[Job]:
-    """The attempts that were claimed for this worker and are not in its hands (`held`), with the octets of the store.
-
-    The same attempts: none of them uses up a retry. What cannot be read any more is left to the end of its lease.
-    """
-    now = clock.now()
-    with connection.cursor() as cursor:
-        cursor.execute(_MINE, [worker, now - MISSING_AFTER, list(held)])
-        found = dict(cursor.fetchall())
-    if not found:
-        return []
-    wanted = [key for key, waits in found.items() if waits]
-    # Answered, skipped or stopped meanwhile: nobody waits for these.
-    Transmission.objects.filter(pk__in=found.keys() - set(wanted), outcome=Outcome.ON_THE_WIRE).update(
-        outcome=Outcome.LOST,
-        cause="worker_lost",
-        detail="It did not reach the worker that it was claimed for, and was not needed any more.",
-        finished_at=now,
-    )
-    attempts = Transmission.objects.filter(pk__in=wanted, outcome=Outcome.ON_THE_WIRE).select_related("signal")
-    jobs = list(_of_store(list(attempts)))
-    log.warning("hand-overs were lost", extra={"action": "hand_over_lost", "attempts": len(jobs)})
-    return jobs
-
-
-def _of_store(attempts: list[Transmission]) -> Iterator[Job]:
-    now, versions = clock.now(), registry.current()
-    messages = Message.objects.in_bulk([attempt.message_id for attempt in attempts if attempt.message_id])
-    for attempt in attempts:
-        about = messages.get(attempt.message_id) or attempt.signal
-        if about is None or about.agreement_version_id is None:
-            continue
-        terms = versions.version(about.agreement_version_id)
-        if not profile.of(terms).numbered:
-            continue
-        target = terms.partner_uri
-        if isinstance(about, Message):
-            try:
-                body = stored_body(about, list(Payload.objects.filter(message=about).order_by("number")))
-            except storage.PayloadMissing:
-                continue
-            kind, name = JobKind.PAIR, name_of("message", about.message_id)
-        else:
-            body, kind, name = bytes(about.body), JobKind.SIGNAL, name_of(about.kind, about.message_id)
-            target = terms.partner_error_uri if about.kind == SignalKind.ERROR else target
-        sent = parcel(
-            terms,
-            attempt.address,
-            about.content_type,
-            body,
-            now,
-            target=target,
-            name=name,
-            attempt=attempt.public_id,
-        )
-        yield Job(
-            kind=kind,
-            transmission_id=attempt.pk,
-            transport=terms.transport,
-            parcel=sent,
-            version_id=terms.version_id,
-            pair_id=attempt.pair_id,
-            message_id=attempt.message_id,
-            signal_id=attempt.signal_id,
-            number=attempt.number,
-        )
 
 
 class Mailbox:
@@ -324,18 +255,20 @@ class Mailbox:
         self._thread.start()
 
     def stop(self) -> None:
-        """Takes nothing more; what is not read by then is due when this worker's presence has ended."""
+        """Signs off, and takes what others, who have not noticed yet, still hand over.
+
+        What comes later is due when this worker's presence has ended.
+        """
         self._over.set()
         if self._thread.is_alive():
             self._thread.join()
-        unsay(self._worker)
         self._client.close()
 
     def _run(self) -> None:
         while not self._over.is_set():
             try:
                 self._say()
-                self._read()
+                self._read(SAY_EVERY)
             except redis.RedisError as error:
                 dispatch.failed("hand-overs not read", dispatch.SEND, error)
                 self._over.wait(SAY_EVERY)
@@ -343,6 +276,21 @@ class Mailbox:
                 # What was read and not taken is missing, and found as such.
                 log.exception("hand-over not taken", extra={"action": "hand_over_failed"})
                 self._over.wait(SAY_EVERY)
+            finally:
+                give_back()
+        self._read_the_rest()
+
+    def _read_the_rest(self) -> None:
+        unsay(self._worker)
+        until = time.monotonic() + _READ_EVERY
+        while (left := until - time.monotonic()) > 0:
+            try:
+                self._read(left)
+            except redis.RedisError as error:
+                dispatch.failed("hand-overs not read", dispatch.SEND, error)
+                return
+            except Exception:
+                log.exception("hand-over not taken", extra={"action": "hand_over_failed"})
             finally:
                 give_back()
 
@@ -357,12 +305,12 @@ class Mailbox:
             say(self._worker, *state)
         self._said_at = time.monotonic()
 
-    def _read(self) -> None:
+    def _read(self, seconds: float) -> None:
         if _seats.hub is None:
-            self._over.wait(SAY_EVERY)
+            self._over.wait(seconds)
             return
         key = _key("handover", self._worker)
-        first = self._client.blpop([key], timeout=SAY_EVERY)
+        first = self._client.blpop([key], timeout=seconds)
         if first is None:
             return
         more = self._client.lpop(key, _TOGETHER) or []

@@ -24,6 +24,7 @@ from messaging.engine import circuits, handover, leases
 from messaging.engine import memory as hub_memory
 from messaging.engine.claiming import claim_due
 from messaging.engine.loop import Ahead, Crowded, Engine, Work
+from messaging.engine.missing import missing
 from messaging.engine.preparing import Job, JobKind
 from messaging.engine.recording import record
 from messaging.models import Transmission
@@ -157,7 +158,7 @@ SENDS = Work(
         give_back=give_back,
         key=lambda job: job.transmission_id,
         refresh=circuits.refresh,
-        missing=handover.missing,
+        missing=missing,
         # What may be sent once is not sent again; what failed moves timers and circuits before the next is begun.
         urgent=lambda job, receipt: not receipt.ok or job.kind not in (JobKind.PAIR, JobKind.SIGNAL),
     ),

@@ -11,7 +11,7 @@ from django.db import connection
 
 from messaging import dispatch
 from messaging.deliveries.services.claiming import DUE_TRIGGERS
-from messaging.engine.handover import MISSING_AFTER
+from messaging.engine.missing import MISSING_AFTER
 from rmhub import clock
 
 # Readers of what others write, which almost always is a little ahead of them: at most so often, seconds.

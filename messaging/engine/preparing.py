@@ -46,6 +46,12 @@ from partners.transports import HTTP
 
 log = logging.getLogger(__name__)
 
+# Of the answer to a request; a body of 64 KiB is kept whole.
+ANSWER_BYTES = 72 * 1024
+STREAM_HEADERS = (("SOAPAction", stream.SOAP_ACTION),)
+# Fields of the Parcel for a server that is not to see our credentials.
+WITHHELD: dict[str, Any] = {"authorization": "", "login": None, "client_certificate": ""}
+
 
 class JobKind(StrEnum):
     PAIR = "pair"
@@ -75,17 +81,22 @@ class Job:
 @dataclass(slots=True)
 class Claim:
     """One claiming transaction as it fills up. `limit`: how many of each kind at most. `passed_over`: pairs for
-    which nothing is claimed now.
+    which nothing is claimed now. `largest`: of what is encoded in it, bytes; None = of any size.
     """
 
     now: datetime
     limit: int
     passed_over: list[uuid.UUID] = field(default_factory=list)
+    largest: int | None = None
     jobs: list[Job] = field(default_factory=list)
     transmissions: list[Transmission] = field(default_factory=list)
     written: list[Event] = field(default_factory=list)
     silent: list[uuid.UUID] = field(default_factory=list)  # messages of transactions that go unanswered too long
     held: list[uuid.UUID] = field(default_factory=list)  # those that wait too long behind a pair that is shut
+
+    def carries(self, message: Message) -> bool:
+        """Whether a message may be encoded in it. One that is passed on is made of what came, which is read first."""
+        return self.largest is None or (message.size <= self.largest and message.forwarded_from_id is None)
 
     def transmit(
         self,
@@ -98,7 +109,7 @@ class Claim:
         last: bool = False,
         **more: Any,
     ) -> Transmission:
-        """Claims the attempt that the message has come to, with these octets; `more` are fields of the Parcel.
+        """Claims the attempt that the message has come to, with these octets; `more` are further fields of the Parcel.
 
         `address`: where it goes, if not to the partner's address.
         """
@@ -106,13 +117,14 @@ class Claim:
         attempt = Transmission(
             pair_id=message.pair_id, message=message, number=message.attempts, address=address, started_at=self.now
         )
+        fields = {**fields_of_message(kind, message, terms), **more, "attempt": attempt.public_id}
         self.transmissions.append(attempt)
         self.jobs.append(
             Job(
                 kind=kind,
                 transmission_id=attempt.pk,
                 transport=terms.transport,
-                parcel=parcel(terms, address, message.content_type, body, self.now, attempt=attempt.public_id, **more),
+                parcel=parcel(terms, address, message.content_type, body, self.now, **fields),
                 version_id=terms.version_id,
                 pair_id=message.pair_id,
                 message_id=message.pk,
@@ -122,10 +134,9 @@ class Claim:
         )
         return attempt
 
-    def answer(self, signal: Signal, terms: Terms, *, headers: tuple[tuple[str, str], ...] = ()) -> None:
+    def answer(self, signal: Signal, terms: Terms) -> None:
         """Claims the next attempt of our acknowledgement or Error message, with its stored octets."""
-        to_error_uri = signal.kind == SignalKind.ERROR or profile.of(terms).windowed
-        address = terms.partner_error_address if to_error_uri else terms.partner_address
+        address = terms.partner_error_address if _to_error_uri(signal, terms) else terms.partner_address
         signal.state = SignalState.SENDING
         signal.attempts += 1
         signal.due_at = self.now + timedelta(seconds=lease_seconds(terms))
@@ -133,23 +144,14 @@ class Claim:
         attempt = Transmission(
             pair_id=signal.pair_id, signal=signal, number=number, address=address, started_at=self.now
         )
+        fields = {**fields_of_signal(signal, terms), "attempt": attempt.public_id}
         self.transmissions.append(attempt)
         self.jobs.append(
             Job(
                 kind=JobKind.SIGNAL,
                 transmission_id=attempt.pk,
                 transport=terms.transport,
-                parcel=parcel(
-                    terms,
-                    address,
-                    signal.content_type,
-                    bytes(signal.body),
-                    self.now,
-                    target=terms.partner_error_uri if to_error_uri else terms.partner_uri,
-                    headers=headers,
-                    name=name_of(signal.kind, signal.message_id),
-                    attempt=attempt.public_id,
-                ),
+                parcel=parcel(terms, address, signal.content_type, bytes(signal.body), self.now, **fields),
                 version_id=terms.version_id,
                 pair_id=signal.pair_id,
                 signal_id=signal.pk,
@@ -165,6 +167,29 @@ class Claim:
     def parameters(self) -> list[object]:
         """Of a query with a time, `but` and a limit."""
         return [self.now, *([self.passed_over] if self.passed_over else []), self.limit]
+
+
+def fields_of_message(kind: JobKind, message: Message, terms: Terms) -> dict[str, Any]:
+    """Fields of the Parcel of a message; those of a message of a transaction are its own (`wsat.outgoing`)."""
+    if kind is JobKind.REPEATABLE:
+        headers = request_headers(message, terms)
+        return {"headers": headers, "answer_bytes": ANSWER_BYTES, "not_after": message.expires_at}
+    if kind is JobKind.STREAM:
+        return {"headers": STREAM_HEADERS, "not_after": message.expires_at}
+    return {"name": name_of("message", message.message_id)}
+
+
+def fields_of_signal(signal: Signal, terms: Terms) -> dict[str, Any]:
+    """Fields of the Parcel of a signal."""
+    return {
+        "target": terms.partner_error_uri if _to_error_uri(signal, terms) else terms.partner_uri,
+        "headers": STREAM_HEADERS if profile.of(terms).windowed else (),
+        "name": name_of(signal.kind, signal.message_id),
+    }
+
+
+def _to_error_uri(signal: Signal, terms: Terms) -> bool:
+    return signal.kind == SignalKind.ERROR or profile.of(terms).windowed
 
 
 def parcel(terms: Terms, address: str, content_type: str, body: bytes, now: datetime, **more: Any) -> Parcel:

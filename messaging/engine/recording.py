@@ -11,8 +11,9 @@ from django.db import DatabaseError, InterfaceError, transaction
 
 from messaging import dispatch
 from messaging.choices import MessageState, Outcome, SignalState
-from messaging.engine import circuits
-from messaging.engine.pairs import give_up
+from messaging.engine import circuits, handover
+from messaging.engine.continuing import Continuation
+from messaging.engine.pairs import give_up, is_due
 from messaging.engine.preparing import Job, JobKind
 from messaging.engine.snapshots import OUTBOUND_FIELDS, apply_outbound, outbound_state, sender_policy
 from messaging.journal import events, incidents
@@ -24,7 +25,7 @@ from messaging.profiles.wsat import transmitting
 from messaging.protocol.envelope import Semantics
 from messaging.protocol.messages import Happened, move
 from messaging.protocol.pair_state import Event as PairEvent
-from messaging.protocol.pair_state import Flow, Gate, Kind
+from messaging.protocol.pair_state import Flow, Kind
 from messaging.protocol.sender import step
 from messaging.transports import Receipt
 from partners import registry
@@ -42,6 +43,7 @@ def record(outcomes: Sequence[tuple[Job, Receipt]]) -> list[bool]:
     transmission and moves nothing. Returns for each outcome whether it moved something.
     """
     now = clock.now()
+    continuation = Continuation(handover.seat(), now)
     with transaction.atomic(durable=True):
         written: list[Event] = []
         timed, signals, once, requests, in_streams, notifications = (
@@ -73,7 +75,12 @@ def record(outcomes: Sequence[tuple[Job, Receipt]]) -> list[bool]:
         attempts = [_transmission(job, receipt, now, causes) for job, receipt in outcomes]
         bulk_set(attempts, _TRANSMISSION_FIELDS)
         written += circuits.record(outcomes, now)
+        continuation.many_of(pairs.values())
+        written += continuation.write()
         events.write(written)
+        if any(is_due(pair, now) for pair in pairs.values()):
+            # Not only what moved here: a claim that came while we held the lock has passed it over (SKIP LOCKED).
+            dispatch.wake_on_commit(dispatch.SEND)
     for event in written:
         if event.type == "circuit.closed":
             _tell(str(event.data["server"]))
@@ -142,9 +149,6 @@ def _record_pairs(
                 pair=pair, cause=receipt.cause, now=now, detail=receipt.detail, message_pk=job.message_id
             )
             written += opened
-    if any(pair.due_at is not None and pair.due_at <= now and pair.gate == Gate.OPEN for pair in pairs.values()):
-        # Not only what moved here: a claim that came while we held the lock has passed this pair over (SKIP LOCKED).
-        dispatch.wake_on_commit(dispatch.SEND)
     bulk_set(list(pairs.values()), OUTBOUND_FIELDS)
     bulk_set(messages, ("state", "cause", "cause_detail"))
     return moved

@@ -161,6 +161,12 @@ class Effects:
         said = {"message_id": message_id, "code": code, "detail": detail, **data}
         self.events.append(events.event("message.rejected", self.now, pair=pair, data=said))
 
+    def owe(self, signal: Signal, terms: Terms) -> None:
+        """Something that we owe the sender: a new signal, which goes at once where it can."""
+        self.signals.append(signal)
+        if not self.continuation.signal(signal, terms):
+            self.wake = True
+
     def incident(self, pair: Pair, cause: str, detail: str, message_pk: uuid.UUID | None = None) -> None:
         """Opens an incident of the pair."""
         _, opened = incidents.incident_open(pair=pair, cause=cause, now=self.now, detail=detail, message_pk=message_pk)

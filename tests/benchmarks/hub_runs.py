@@ -123,6 +123,50 @@ def unloaded(
     }
 
 
+def idle(arena: Arena, servers: Servers, roots: dict[str, int], *, seconds: float) -> dict[str, Any]:
+    """Percent of one CPU that a hub's own processes use while there is nothing to do, and what the servers use."""
+    _drain(arena)
+    time.sleep(seconds / 4)  # what still becomes of the last messages
+    with psycopg.connect(servers.database_url, autocommit=True) as connection:
+        before = look(connection, {**roots, **servers.roots}, list(arena.databases.values()))
+        time.sleep(seconds)
+        after = look(connection, {**roots, **servers.roots}, list(arena.databases.values()))
+    spent = after.at - before.at
+    percent = {name: (after.cpu[name] - before.cpu[name]).both / spent * 100 for name in before.cpu}
+    hubs = sum(value for name, value in percent.items() if name not in servers.roots)
+    return {
+        "kind": "idle",
+        "seconds": round(spent, 1),
+        "percent_of_a_cpu": round(hubs / len(arena.databases), 2),
+        "by_process": {name: round(value, 2) for name, value in percent.items()},
+        "commits_per_second": {
+            name: round((after.commits[name] - before.commits[name]) / spent, 2) for name in before.commits
+        },
+    }
+
+
+_AT_REST = """
+SELECT (SELECT sum(pg_total_relation_size(oid)) FROM pg_class
+        WHERE relkind = 'r' AND relnamespace = 'public'::regnamespace AND starts_with(relname, 'messaging_')),
+    (SELECT coalesce(sum(pg_column_size(content)), 0) FROM messaging_payload),
+    (SELECT count(*) FROM messaging_message)
+"""
+
+
+def at_rest(arena: Arena) -> dict[str, Any]:
+    """Bytes that a message takes in each database, with indexes and all that belongs to it but its documents."""
+    found: dict[str, Any] = {"kind": "at rest", "bytes_per_message": {}, "messages": {}}
+    for hub in (arena.sender, arena.receiver):
+        with psycopg.connect(hub.database_url, autocommit=True) as connection:
+            connection.execute("VACUUM")
+            row = connection.execute(_AT_REST).fetchone()
+        assert row is not None
+        size, documents, messages = map(int, row)
+        found["messages"][hub.name] = messages
+        found["bytes_per_message"][hub.name] = round((size - documents) / messages) if messages else None
+    return found
+
+
 def contradictions(*hubs: Hub) -> list[str]:
     """What in the hubs' databases contradicts the invariants. Where nobody can look, that is said: a run is kept."""
     try:
@@ -226,4 +270,4 @@ def _check(arena: Arena) -> dict[str, int]:
     }
 
 
-__all__ = ["RECEIVER", "SENDER", "Window", "contradictions", "depth", "steady", "unloaded"]
+__all__ = ["RECEIVER", "SENDER", "Window", "at_rest", "contradictions", "depth", "idle", "steady", "unloaded"]

@@ -30,7 +30,14 @@ INSERT = "INSERT INTO bench_row (client, text) VALUES (:client_id, 'one row');\n
 def posts(var: Path, seconds: float) -> Iterator[dict[str, Any]]:
     """Measure 4 KiB posts with keep-alive through the hub's web server, one worker and 16 threads as the hub's own."""
     (port,) = free_ports(1)
-    server = Process(
+    with supervised([bare_server(var, port)]) as root:
+        for count in POST_CONNECTIONS:
+            yield _posts(port, count, seconds, root)
+
+
+def bare_server(var: Path, port: int) -> Process:
+    """The hub's web server with an application that answers 204 to everything."""
+    return Process(
         name="bare",
         argv=[
             *(sys.executable, "-m", "granian", "--interface", "wsgi", "--host", "127.0.0.1", "--port", str(port)),
@@ -42,9 +49,6 @@ def posts(var: Path, seconds: float) -> Iterator[dict[str, Any]]:
         cwd=BASE,
         log=var / "bare.log",
     )
-    with supervised([server]) as root:
-        for count in POST_CONNECTIONS:
-            yield _posts(port, count, seconds, root)
 
 
 def _posts(port: int, connections: int, seconds: float, root: dict[str, int]) -> dict[str, Any]:

@@ -83,6 +83,10 @@ def _tables(raw: Figures, found: Figures) -> list[tuple[str, list[str], list[lis
         tables.append(_forgetting(raw["forgetting"]))
     if found["streams"]:
         tables.append(_streams(found["streams"]))
+    if found["applications"]:
+        tables.append(_applications(found["applications"]))
+    if found["idle"] or found["at_rest"]:
+        tables.append(_at_rest(found))
     if found["circuit"] and found["circuit"]["runs"]:
         tables.append(_circuit(found["circuit"]))
     if profile := raw.get("profile"):
@@ -147,6 +151,38 @@ def _streams(rows: Sequence[Figures]) -> tuple[str, list[str], list[list[str]]]:
     ]
     title = f"One pair over a slow link: one message at a time, and a stream ({window['window']} in flight, "
     return f"{title}{window['concurrency']} on the wire)", columns, table
+
+
+_APPLICATIONS = {
+    "requests": "requests of 4 KiB, stored and answered",
+    "deliveries": "documents that the application has processed",
+}
+
+
+def _applications(rows: Sequence[Figures]) -> tuple[str, list[str], list[list[str]]]:
+    table = [
+        [
+            _APPLICATIONS[row["kind"]],
+            _number(row["messages_per_second"]["median"]),
+            _number(row["cpu_ms"]["median"]),
+            _number((row["wal_bytes"]["median"] or 0) / 1000),
+            " ".join(_number(value) for value in row["messages_per_second"]["runs"]),
+        ]
+        for row in rows
+    ]
+    return "One hub between a partner and an application", ["", "per second", "CPU ms", "WAL KB", "all"], table
+
+
+def _at_rest(found: Figures) -> tuple[str, list[str], list[list[str]]]:
+    rows = []
+    if idle := found["idle"]:
+        rows.append(
+            ["percent of a CPU that a hub uses with nothing to do", _number(idle["percent_of_a_cpu"]["median"])]
+        )
+        rows += [[name, _number(value)] for name, value in idle["by_process"].items()]
+    for name, row in found["at_rest"].items():
+        rows.append([f"bytes of a message on the {name}, without its documents", _number(row["median"])])
+    return "Our hubs at rest", ["", "median"], rows
 
 
 def _circuit(dead: Figures) -> tuple[str, list[str], list[list[str]]]:

@@ -18,7 +18,14 @@ WAL_BYTES = 9000.0
 CONNECTIONS = 12.0
 STREAM_DELAY = 20  # milliseconds each way
 TIMES_ONE_BY_ONE = 20.0
-LOST_PERCENT = 10.0
+LOST_PERCENT = 5.0
+TIMES_ONE_SENDER = 3.0
+CPU_MS_OF_ONE_PAIR = 12.0
+UNLOADED_MS = 12.0
+IDLE_PERCENT = 0.5
+AT_REST = {SENDER: 3500.0, RECEIVER: 3200.0}
+PER_SECOND = {"requests": 600.0, "deliveries": 500.0}
+STREAM_PER_SECOND = 800.0
 
 
 def figure(values: Iterable[float | None], digits: int = 1) -> dict[str, Any]:
@@ -55,6 +62,21 @@ def summarise(raw: Run) -> dict[str, Any]:
             for connections, runs in _by(limits["commits"], "connections")
         ],
         "streams": _streams(raw["streams"]),
+        "idle": _idle(ours["idle"]),
+        "at_rest": {
+            name: figure((run["bytes_per_message"][name] for run in ours["at_rest"]), 0)
+            for name in (SENDER, RECEIVER)
+            if ours["at_rest"]
+        },
+        "applications": [
+            {
+                "kind": kind,
+                "messages_per_second": figure(run["messages_per_second"] for run in runs),
+                "cpu_ms": figure((run["cpu_ms_per_message"] for run in runs), 2),
+                "wal_bytes": figure((run["wal_bytes_per_message"] for run in runs), 0),
+            }
+            for kind, runs in _by(raw["applications"], "kind")
+        ],
         "circuit": {**raw["circuit"], "lost_percent": lost(raw["circuit"]["runs"])} if raw["circuit"] else {},
     }
     found["goals"] = goals(found)
@@ -62,7 +84,18 @@ def summarise(raw: Run) -> dict[str, Any]:
     return found
 
 
-def _by(runs: Sequence[Run], key: str) -> list[tuple[int, list[Run]]]:
+def _idle(runs: Sequence[Run]) -> dict[str, Any]:
+    if not runs:
+        return {}
+    typical = sorted(runs, key=lambda run: run["percent_of_a_cpu"] or 0.0)[(len(runs) - 1) // 2]
+    return {
+        "percent_of_a_cpu": figure((run["percent_of_a_cpu"] for run in runs), 2),
+        "by_process": typical["by_process"],
+        "commits_per_second": typical["commits_per_second"],
+    }
+
+
+def _by(runs: Sequence[Run], key: str) -> list[tuple[Any, list[Run]]]:
     return [(value, [run for run in runs if run[key] == value]) for value in sorted({run[key] for run in runs})]
 
 
@@ -141,6 +174,39 @@ def goals(found: Mapping[str, Any]) -> list[dict[str, Any]]:
         for row in found["streams"]
         if row["delay_ms"] == STREAM_DELAY
     ]
+    result += [
+        _goal(
+            f"messages per second of a stream, one pair, {STREAM_DELAY} ms each way",
+            row["stream"]["messages_per_second"],
+            STREAM_PER_SECOND,
+            least=True,
+        )
+        for row in found["streams"]
+        if row["delay_ms"] == STREAM_DELAY
+    ]
+    result += [
+        _goal(f"{row['kind']} per second", row["messages_per_second"]["median"], PER_SECOND[row["kind"]], least=True)
+        for row in found["applications"]
+    ]
+    if idle := found["idle"]:
+        result.append(_goal("percent of a CPU of an idle hub", idle["percent_of_a_cpu"]["median"], IDLE_PERCENT))
+    result += [
+        _goal(f"bytes at rest per message on the {name}, without documents", bytes_of["median"], AT_REST[name])
+        for name, bytes_of in found["at_rest"].items()
+    ]
+    if unloaded := found["unloaded"]:
+        median = unloaded["submission_to_ack_p50_ms"]["median"]
+        result.append(_goal("ms from submission to acknowledgement, unloaded, median", median, UNLOADED_MS))
+    alone = next((row for row in found["ours"] if row["pairs"] == 1), None)
+    if alone is not None:
+        result.append(_goal("CPU ms per message of one pair", alone["cpu_ms"]["median"], CPU_MS_OF_ONE_PAIR))
+        one_sender = next((row for row in found["peer"] if row["senders"] == 1), None)
+        if one_sender is not None:
+            theirs, own = one_sender["messages_per_second"]["median"], alone["messages_per_second"]["median"]
+            times = own / theirs if theirs and own is not None else None
+            result.append(
+                _goal("one pair, as a multiple of the peer's one sender", times, TIMES_ONE_SENDER, least=True)
+            )
     if dead := found["circuit"]:
         result += [
             _goal(
@@ -202,6 +268,9 @@ def faults(raw: Run) -> list[str]:
             found.append(f"{name}: the backlog ran dry, so the speed is more than was measured")
         if not run["drained"]:
             found.append(f"{name}: messages were left in flight")
+    for run in raw["applications"]:
+        if run.get("ran_dry"):
+            found.append(f"{run['kind']}: the backlog ran dry, so the speed is more than was measured")
     for run in raw["circuit"].get("runs", ()):
         if not run["settled"]:
             found.append(f"circuit, {run['mode']}: messages were left over when all partners were well again")
@@ -221,6 +290,7 @@ def _of_our_hubs(raw: Run) -> Iterator[tuple[str, Run]]:
     yield from ((f"ours at {run['pairs']} pairs", run) for run in raw["ours"]["steady"])
     yield from (("ours unloaded", run) for run in raw["ours"]["unloaded"])
     yield from ((f"{run['profile']} at {run['delay_ms']} ms", run) for run in raw["streams"])
+    yield from ((run["kind"], run) for run in raw["applications"])
     yield from ((f"circuit, {run['mode']}", run) for run in raw["circuit"].get("runs", ()))
     if "profile" in raw:
         yield "profile", raw["profile"]

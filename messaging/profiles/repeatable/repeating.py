@@ -35,8 +35,6 @@ from partners.terms import Terms
 
 MESSAGE_FIELDS = ("state", "attempts", "due_at", "cause", "cause_detail", "completed_at")
 FIRST_FIELDS = (*MESSAGE_FIELDS, "first_sent_at", "expires_at", "content_type", "wire_frame", "digest")
-# Of an answer; a body of 64 KiB is kept whole.
-ANSWER_BYTES = 72 * 1024
 # Incidents that say that messages of a pair are in doubt; they end when the last of those is settled.
 DOUBTS = ("outcome_unknown", "outside_memory_window", "expired_unconfirmed", "unconfirmed")
 # Where an attempt that did not reach the partner says so.
@@ -82,6 +80,8 @@ def promote(pairs: Sequence[Pair], heads: Mapping[uuid.UUID, Message], claim: Cl
     for pair in pairs:
         terms = _terms(heads[pair.pk])
         for message in queues.get(pair.pk, ()):
+            if not claim.carries(message):
+                break
             changed.append(message)
             if not _first_send(pair, message, payloads[message.pk], claim):
                 break
@@ -286,15 +286,7 @@ def _transmit(message: Message, begun: Step, body: bytes, claim: Claim) -> None:
     if message.attempts > 1:
         data = {"attempt": message.attempts, "cause": message.cause}
         claim.written.append(events.event("message.retrying", now, pair=pair_id, message=message, data=data))
-    claim.transmit(
-        JobKind.REPEATABLE,
-        message,
-        body,
-        terms,
-        headers=preparing.request_headers(message, terms),
-        answer_bytes=ANSWER_BYTES,
-        not_after=message.expires_at,
-    )
+    claim.transmit(JobKind.REPEATABLE, message, body, terms)
 
 
 def _with_their_pairs(

@@ -11,7 +11,6 @@ import uuid
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 
-from messaging import dispatch
 from messaging.choices import MessageState
 from messaging.engine.pairs import stop
 from messaging.engine.preparing import Job
@@ -67,9 +66,6 @@ def record(
         else:
             continue
         touched[pair.pk] = pair
-    if any(repeating.is_due(pair, now) for pair in pairs.values()):
-        # Not only what moved here: a claim that came while we held the lock has passed this pair over (SKIP LOCKED).
-        dispatch.wake_on_commit(dispatch.SEND)
     bulk_set(list(messages.values()), repeating.MESSAGE_FIELDS)
     bulk_set(list(touched.values()), REPEATABLE_FIELDS)
     upstream.onward_ended([(message.forwarded_from_id, message.state) for message in delivered], now)

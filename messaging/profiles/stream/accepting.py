@@ -15,9 +15,8 @@ from decimal import Decimal
 
 from django.db import connection, transaction
 
-from messaging.models import (
-    IncomingStream,
-)
+from messaging.engine import handover
+from messaging.models import IncomingStream
 from messaging.profiles.repeatable import remembering
 from messaging.profiles.repeatable.remembering import Key as RequestKey
 from messaging.profiles.stream import receipts, storing
@@ -53,9 +52,10 @@ def accept(items: Sequence[Item]) -> list[Outcome]:
     Raises IntegrityError when another process stored one of the ids under another pair between our look and our insert;
     the caller runs the items one by one then, and the second look finds it.
     """
+    seat = handover.seat()
     with transaction.atomic(durable=True):
         arriving = [(item, item.envelope.message_id) for item in items]
-        batch = Batch.begin(clock.now(), {item.pair_id for item in items}, arriving)
+        batch = Batch.begin(clock.now(), {item.pair_id for item in items}, arriving, seat)
         _look_up(items, batch)
         outcomes: list[Outcome | None] = [None] * len(items)
         for index in sorted(range(len(items)), key=lambda index: _order(items[index], index)):

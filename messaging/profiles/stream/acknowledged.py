@@ -16,6 +16,8 @@ from django.db import transaction
 
 from messaging import dispatch
 from messaging.choices import Direction, MessageState, SignalKind, SignalState
+from messaging.engine import handover
+from messaging.engine.continuing import Continuation
 from messaging.engine.pairs import is_due
 from messaging.journal import events, incidents
 from messaging.models import Event, Message, Pair, Signal
@@ -54,6 +56,7 @@ def take(items: Sequence[Receipt]) -> list[int]:
     Raises what the database raises.
     """
     now = clock.now()
+    continuation = Continuation(handover.seat(), now)
     with transaction.atomic(durable=True):
         about = answering.targets(item.about for item in items)
         wanted = [pair_id for item in items if (pair_id := _pair_id(item)) is not None]
@@ -72,7 +75,8 @@ def take(items: Sequence[Receipt]) -> list[int]:
         if finals:
             _final_receipts(finals, group)
         bulk_insert(group.signals)
-        events.write(group.written)
+        continuation.many_of(group.pairs.values())
+        events.write(group.written + continuation.write())
         if any(is_due(pair, now) for pair in group.pairs.values()):
             dispatch.wake_on_commit(dispatch.SEND)
     return [202] * len(items)

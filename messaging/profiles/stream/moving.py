@@ -31,7 +31,6 @@ from messaging.models.bulk import bulk_set
 from messaging.profiles.stream import in_flight
 from messaging.profiles.stream.in_flight import Ending, Flight, Row
 from messaging.protocol.messages import Happened, move_stream
-from messaging.protocol.pair_state import Gate
 from messaging.protocol.pair_state import Kind as Verb
 from messaging.protocol.streams.envelope import first_id
 from messaging.protocol.streams.final import UNCONFIRMED
@@ -73,9 +72,6 @@ def record(
             pair=pair, cause=receipt.cause, now=now, detail=receipt.detail, message_pk=job.message_id
         )
         written += opened
-    if any(pair.due_at is not None and pair.due_at <= now and pair.gate == Gate.OPEN for pair in pairs.values()):
-        # Not only what moved here: a claim that came while we held the lock has passed this pair over (SKIP LOCKED).
-        dispatch.wake_on_commit(dispatch.SEND)
     return moved
 
 

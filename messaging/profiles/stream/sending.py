@@ -21,7 +21,6 @@ from messaging.models.bulk import bulk_set
 from messaging.profile import of
 from messaging.profiles.stream import in_flight, moving
 from messaging.profiles.stream.in_flight import Flight, Row
-from messaging.protocol.codecs.stream import SOAP_ACTION
 from messaging.protocol.errors import EncodeError
 from messaging.protocol.messages import Happened, move_stream
 from messaging.protocol.pair_state import Flow as PairFlow
@@ -30,7 +29,6 @@ from partners import registry
 from partners.choices import VersionState
 from partners.terms import Terms
 
-HEADERS = (("SOAPAction", SOAP_ACTION),)
 _SENT_FIELDS = (
     "state",
     "attempts",
@@ -100,7 +98,7 @@ def _send(found: Sequence[Flight], next_up: Mapping[uuid.UUID, Terms], claim: Cl
             message = repeated[flight.rows[act.number].pk]
             sent += _transmit(flight, act, message, payloads[message.pk], claim)
         for message in moving.living(flight, queues.get(flight.pair.pk, ()), claim.now):
-            begun = _first_send(flight, message, payloads[message.pk], claim)
+            begun = _first_send(flight, message, payloads[message.pk], claim) if claim.carries(message) else []
             if not begun:
                 break
             sent += begun
@@ -219,8 +217,6 @@ def _transmit(
         body,
         terms,
         last=flight.state.resend_index >= flight.policy.retries,
-        headers=HEADERS,
-        not_after=message.expires_at,
     )
     return [message]
 

@@ -113,9 +113,7 @@ def store(item: Item, pair: Pair, batch: Batch, *, again: Known | None = None) -
     if item.road is not None:
         batch.pass_on(message, rows, item.road, memory_lost=lost)
         if position is not None and item.terms.final_receipt:
-            # It waits for the acknowledgement of the next hop.
-            tell(item, Reason.PROCESSED, message.pk, batch)
-            batch.signals[-1].state, batch.signals[-1].due_at = SignalState.HELD, None
+            tell(item, Reason.PROCESSED, message.pk, batch, held=True)  # until the next hop has acknowledged
     elif position is not None and not deliveries:
         tell(item, Reason.PROCESSED, message.pk, batch)
 
@@ -155,22 +153,29 @@ def number(item: Item, known: Known, batch: Batch) -> None:
     )
 
 
-def tell(item: Item, reason: Reason, message_pk: uuid.UUID | None, batch: Batch) -> final.FinalClass | None:
+def tell(
+    item: Item, reason: Reason, message_pk: uuid.UUID | None, batch: Batch, *, held: bool = False
+) -> final.FinalClass | None:
+    """A final receipt, where the agreement asks for one; `held`: it does not go yet."""
     asked = item.terms.final_receipt
     answer = final.owed(reason, positive=asked, negative=asked)
-    if answer is not None:
-        batch.signals.append(
-            receipts.receipt(
-                answer,
-                item.terms,
-                batch.now,
-                about=item.envelope.message_id,
-                pair_id=item.pair_id,
-                message_pk=message_pk,
-                place=_place(item),
-                label=item.envelope.label,
-            )
-        )
+    if answer is None:
+        return None
+    made = receipts.receipt(
+        answer,
+        item.terms,
+        batch.now,
+        about=item.envelope.message_id,
+        pair_id=item.pair_id,
+        message_pk=message_pk,
+        place=_place(item),
+        label=item.envelope.label,
+    )
+    if held:
+        made.state, made.due_at = SignalState.HELD, None
+        batch.signals.append(made)
+    else:
+        batch.owe(made, item.terms)
     return answer
 
 
@@ -184,9 +189,9 @@ def write(batch: Batch) -> None:
         # What is due now is made here: under steady load a claim would find the row locked each time.
         due = receipts.run_out(batch.streams[key], item.terms, batch.now)
         if due is not None:
-            batch.signals.append(due)
-    batch.wake = batch.wake or bool(batch.signals)
+            batch.owe(due, item.terms)
     batch.insert()
+    batch.events += batch.continuation.write()
     bulk_insert([batch.streams[key] for key in batch.touched if key in batch.new_streams])
     bulk_set([batch.streams[key] for key in batch.touched if key not in batch.new_streams], _STREAM_FIELDS)
     _write_refreshed(batch)

@@ -12,8 +12,8 @@ from __future__ import annotations
 import hashlib
 import uuid
 from collections.abc import Collection, Sequence
-from datetime import datetime
-from typing import Protocol
+from datetime import datetime, timedelta
+from typing import Any, Protocol
 from urllib.parse import SplitResult, urlsplit
 
 from django.db import transaction
@@ -21,7 +21,10 @@ from django.db.models import F, Q, QuerySet
 
 from messaging import dispatch, storage
 from messaging.choices import Direction, IncidentState, MessageState
-from messaging.engine import pairs
+from messaging.engine import handover, pairs, preparing
+from messaging.engine.continuing import Continuation
+from messaging.engine.preparing import Claim, JobKind
+from messaging.engine.snapshots import lease_seconds
 from messaging.journal import events, incidents
 from messaging.models import Coordination, CoordinationMessage, Enlistment, Event, Incident, Message, Pair
 from messaging.models.bulk import bulk_set, update_in_order
@@ -29,6 +32,7 @@ from messaging.protocol.atomic.words import Note
 from messaging.protocol.envelope import Semantics
 from messaging.protocol.errors import IllegalTransition
 from messaging.protocol.messages import Happened, move_atomic
+from messaging.protocol.pair_state import Gate
 from partners.choices import CoordinationVersion
 from partners.terms import Terms
 from rmhub.ids import uuid7
@@ -121,8 +125,7 @@ def send(
         due_at=now,
         **_stored(terms, kind, body.content_type, body.body, now, service, identifier, coordination, message_id),
     )
-    message.save(force_insert=True)
-    CoordinationMessage.objects.create(
+    facts = CoordinationMessage(
         message=message,
         coordination=coordination,
         enlistment=enlistment,
@@ -136,8 +139,33 @@ def send(
         note=note[:255],
         at=now,
     )
-    dispatch.wake_on_commit(dispatch.SEND)
+    continuation = Continuation(handover.seat(), now)
+    plain = continuation.takes(terms) and continuation.claim.carries(message) and may_go_to(terms, to)
+    if plain and Pair.objects.filter(pk=message.pair_id, gate=Gate.OPEN).exists():
+        transmit(message, facts, body.body, terms, continuation.claim)
+    else:
+        dispatch.wake_on_commit(dispatch.SEND)
+    message.save(force_insert=True)
+    facts.save(force_insert=True)
+    continuation.write()
     return message
+
+
+def transmit(message: Message, facts: CoordinationMessage, body: bytes, terms: Terms, claim: Claim) -> None:
+    """Claims the next attempt of a message, whose octets these are; the caller writes it."""
+    message.state = move_atomic(message.state, Happened.TRANSMITTED, awaits=facts.awaits)
+    message.attempts += 1
+    message.first_sent_at = message.first_sent_at or claim.now
+    message.due_at = claim.now + timedelta(seconds=lease_seconds(terms))
+    fields = fields_of(facts, terms)
+    claim.transmit(JobKind.NOTIFICATION, message, body, terms, address=facts.address, **fields)
+
+
+def fields_of(facts: CoordinationMessage, terms: Terms) -> dict[str, Any]:
+    """Fields of the Parcel of such a message, beside those that all messages have."""
+    headers = (("SOAPAction", facts.soap_action),) if facts.soap_action else ()
+    # What we show the partner's own server is for no other one, whoever named it.
+    return {"headers": headers, **({} if is_at_partner(terms, facts.address) else preparing.WITHHELD)}
 
 
 def again(*, enlistment: Enlistment, kind: str, now: datetime) -> Message | None:

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from django.conf import settings
 from django.db import IntegrityError
 
+from messaging.engine import handover
 from messaging.entrance.refusals import Answer, Arrival, refuse
 from messaging.models import Delivery, Enlistment, Trigger
 from messaging.profiles.wsat import messages, notified, requested
@@ -89,6 +90,7 @@ def _handle(item: Item) -> None:
     requests = (Request.CREATE, Request.REGISTER, Request.CREATED, Request.REGISTERED)
     is_request = item.message.kind in requests or item.service == messages.REQUESTER
     take = requested.take if is_request else notified.take
+    handover.seat()  # looks before the transaction who takes what this leads to
     try:
         take(item)
     except IntegrityError:

@@ -13,23 +13,20 @@ import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Any
 
 from django.db import transaction
 
 from messaging import storage
 from messaging.choices import MessageState
 from messaging.engine import circuits, preparing
-from messaging.engine.preparing import Claim, Job, JobKind
-from messaging.engine.snapshots import lease_seconds
+from messaging.engine.preparing import Claim, Job
 from messaging.journal import events, incidents
 from messaging.models import Coordination, CoordinationMessage, Event, Message, Pair
 from messaging.models.bulk import bulk_set
 from messaging.profiles.wsat import due
-from messaging.profiles.wsat.outgoing import OPEN, SILENT, is_at_partner, let_go, may_go_to
+from messaging.profiles.wsat.outgoing import OPEN, SILENT, let_go, may_go_to, transmit
 from messaging.protocol.atomic.transaction import patience, wait
 from messaging.protocol.circuit import UNREACHABLE
-from messaging.protocol.codecs.entity_file import name_of
 from messaging.protocol.messages import Happened, move_atomic
 from messaging.protocol.pair_state import Gate
 from messaging.transports import Receipt
@@ -86,29 +83,7 @@ def _send(message: Message, facts: CoordinationMessage | None, gate: str, claim:
     except storage.PayloadMissing as error:
         _not_sent(message, awaits, "payload_missing", str(error)[:500], terms, now)
         return
-    _transmit(message, facts, body, terms, claim)
-
-
-def _transmit(message: Message, facts: CoordinationMessage, body: bytes, terms: Terms, claim: Claim) -> None:
-    now = claim.now
-    message.state = move_atomic(message.state, Happened.TRANSMITTED, awaits=facts.awaits)
-    message.attempts += 1
-    message.first_sent_at = message.first_sent_at or now
-    message.due_at = now + timedelta(seconds=lease_seconds(terms))
-    # What we show the partner's own server is for no other one, whoever named it.
-    shown: dict[str, Any] = {"authorization": "", "login": None, "client_certificate": ""}
-    if is_at_partner(terms, facts.address):
-        shown = {}
-    claim.transmit(
-        JobKind.NOTIFICATION,
-        message,
-        body,
-        terms,
-        address=facts.address,
-        headers=(("SOAPAction", facts.soap_action),) if facts.soap_action else (),
-        name=name_of("message", message.message_id),
-        **shown,
-    )
+    transmit(message, facts, body, terms, claim)
 
 
 def _not_sent(message: Message, awaits: bool, cause: str, detail: str, terms: Terms, now: datetime) -> None:

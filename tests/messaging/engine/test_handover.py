@@ -10,20 +10,24 @@ import redis
 from django.db import connections, transaction
 
 from messaging import dispatch
-from messaging.engine import handover, kinds, leases
+from messaging.engine import handover, kinds, leases, loop
 from messaging.engine import memory as hub_memory
 from messaging.engine.continuing import PLAIN_BYTES
 from messaging.engine.handover import Mailbox, Seat
 from messaging.engine.kinds import SENDS
 from messaging.engine.loop import Engine
-from messaging.engine.preparing import Job
+from messaging.engine.missing import MISSING_AFTER, ONCE_FOR, missing, of_store
+from messaging.engine.preparing import STREAM_HEADERS, Job, JobKind
 from messaging.messages.services import submitting
 from messaging.models import Message, Pair, Signal, Transmission
 from messaging.protocol.envelope import MessageType
 from partners.models import Party
 from rmhub import clock
 from tests.messaging.engine.test_engine import closing, reached, state
-from tests.messaging.factories import TAKEN, decoded, link, partner_side, submit
+from tests.messaging.factories import TAKEN, answered, decoded, link, partner_side, submit
+from tests.messaging.profiles.stream.partner import stream_side
+from tests.messaging.profiles.stream.test_sending import acknowledge
+from tests.messaging.profiles.wsat.test_outgoing import set_up
 from tests.partners.factories import make_outbound_credential
 from tests.rmhub.conditions import eventually
 
@@ -78,7 +82,7 @@ def handed_over(valkey: redis.Redis) -> list[Job]:
 
 def aged(worker: int = W) -> None:
     """Attempts that were claimed a while ago."""
-    long_ago = clock.now() - 2 * handover.MISSING_AFTER
+    long_ago = clock.now() - 2 * MISSING_AFTER
     Transmission.objects.filter(outcome="on_the_wire").update(started_at=long_ago, worker=worker)
 
 
@@ -190,14 +194,13 @@ def test_the_next_message_goes_with_the_acknowledgement_of_the_one_before(valkey
     assert partner.outbound.transmission_id == job.transmission_id == attempt_of(messages[1]).pk
 
 
-@pytest.mark.parametrize("why", ["paused", "full", "large", "once", "nobody", "busy"])
+@pytest.mark.parametrize("why", ["paused", "full", "large", "nobody", "busy"])
 def test_what_is_not_plain_is_due_and_found_by_a_claim(
     why: str, valkey: redis.Redis, worker: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     woken: list[str] = []
     monkeypatch.setattr(dispatch, "wake", woken.append)
     partner = partner_side()
-    fields: dict[str, str] = {}
     content = b"<order/>"
     if why == "paused":
         submit(partner)
@@ -206,15 +209,13 @@ def test_what_is_not_plain_is_due_and_found_by_a_claim(
         handover.say(W, 64, [kinds.circuits.server_of(partner.terms.partner_address, "")])
     elif why == "large":
         content = b"x" * (PLAIN_BYTES + 1)
-    elif why == "once":
-        fields = {"semantics": "BestEffort"}
     elif why == "nobody":
         handover.unsay(W)
     else:
         handover.say(W, 0, ())
     anew()
     before = len(handed_over(valkey))
-    message = submit(partner, content, **fields)
+    message = submit(partner, content)
     assert state(message) == "queued"
     assert len(handed_over(valkey)) == before
     assert woken == ([] if why == "paused" else [dispatch.SEND])
@@ -305,7 +306,7 @@ def test_a_hand_over_that_comes_twice_is_one(valkey: redis.Redis, engine: Engine
     with link() as wire, Reading(engine) as reading:
         message = submit(partner_side())
         eventually(reached("awaiting_ack", message))
-        job = kinds.handover._of_store([attempt_of(message)])
+        job = of_store([attempt_of(message)], clock.now())
         reading.engine.take([(one, 0.0) for one in job])
         engine.run()
         assert len(wire.parcels) == 1
@@ -358,7 +359,7 @@ def test_what_was_answered_meanwhile_is_not_sent(valkey: redis.Redis, worker: in
     partner.send(partner.acknowledgement(job.parcel))
     assert state(message) == "delivered"
     aged()
-    assert handover.missing(W, ()) == []
+    assert missing(W, ()) == []
     attempt = attempt_of(message)
     assert (attempt.outcome, attempt.cause) == ("lost", "worker_lost")
 
@@ -416,3 +417,168 @@ def test_valkey_that_is_away_costs_one_attempt(settings, monkeypatch: pytest.Mon
     assert [state(message) for message in messages] == ["queued"] * 5
     monkeypatch.undo()
     anew()
+
+
+# ---- every kind of work takes this road ----
+
+
+def _ebxml_once() -> Message:
+    return submit(partner_side(), semantics="BestEffort")
+
+
+def _request() -> Message:
+    return submit(partner_side(profile="repeatable"))
+
+
+def _in_a_stream() -> Message:
+    return submit(stream_side())  # type: ignore[arg-type]
+
+
+def _of_a_transaction() -> Message:
+    with transaction.atomic():
+        return set_up().send()
+
+
+def _plain() -> Message:
+    return submit(partner_side())
+
+
+KINDS = {
+    JobKind.PAIR: _plain,
+    JobKind.UNRELIABLE: _ebxml_once,
+    JobKind.REPEATABLE: _request,
+    JobKind.STREAM: _in_a_stream,
+    JobKind.NOTIFICATION: _of_a_transaction,
+}
+
+
+@pytest.fixture(params=KINDS, ids=str)
+def kind(request: pytest.FixtureRequest) -> JobKind:
+    return request.param
+
+
+def test_a_message_of_any_kind_is_claimed_where_it_is_stored(
+    kind: JobKind, valkey: redis.Redis, worker: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dispatch, "wake", lambda task: pytest.fail("woken") if task == dispatch.SEND else None)
+    assert handover.seat() is not None
+    message = KINDS[kind]()
+    [job] = handed_over(valkey)
+    attempt = attempt_of(message)
+    assert (job.kind, job.transmission_id, job.number, attempt.worker) == (kind, attempt.pk, 1, W)
+    assert state(message) == "sending"
+    assert kinds.claim_due(limit=10) == []
+
+
+def test_the_parcel_that_comes_is_the_one_that_was_claimed(
+    kind: JobKind, valkey: redis.Redis, worker: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    claimed: list[Job] = []
+    post = handover.post
+    monkeypatch.setattr(handover, "post", lambda seat, jobs: (claimed.extend(jobs), post(seat, jobs)))
+    assert handover.seat() is not None
+    KINDS[kind]()
+    assert handed_over(valkey) == claimed
+
+
+def test_what_is_found_in_the_store_is_what_was_claimed(kind: JobKind, valkey: redis.Redis, worker: int) -> None:
+    assert handover.seat() is not None
+    KINDS[kind]()
+    [job] = handed_over(valkey)
+    emptied(valkey)
+    aged()
+    [found] = missing(W, ())
+    assert (found.parcel, found.kind, found.number, found.pair_id, found.message_id) == (
+        job.parcel,
+        kind,
+        job.number,
+        job.pair_id,
+        job.message_id,
+    )
+    assert missing(W, [found.transmission_id]) == [], "it is in hand now"
+
+
+def test_what_may_be_sent_once_is_looked_for_no_longer_than_its_worker_knows_it(
+    valkey: redis.Redis, worker: int
+) -> None:
+    message = _ebxml_once()
+    emptied(valkey)
+    Transmission.objects.update(started_at=clock.now() - ONCE_FOR, worker=W)
+    assert missing(W, ()) == []
+    assert ONCE_FOR.total_seconds() < loop.KNOWN_SECONDS
+    Message.objects.filter(pk=message.pk).update(due_at=clock.now())
+    kinds.claim_due(limit=10)
+    assert state(message) == "failed", "its lease is over, and nobody knows"
+
+
+def test_a_rolled_back_message_of_a_transaction_is_not_handed_over(valkey: redis.Redis, worker: int) -> None:
+    assert handover.seat() is not None
+    scene = set_up()
+    with pytest.raises(RuntimeError), transaction.atomic():
+        scene.send()
+        raise RuntimeError
+    assert (handed_over(valkey), Transmission.objects.count()) == ([], 0)
+
+
+def test_requests_go_on_as_their_answers_are_recorded(
+    valkey: redis.Redis, engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dispatch, "wake", lambda task: pytest.fail("woken") if task == dispatch.SEND else None)
+    with link(answered()) as wire, Reading(engine):
+        partner = partner_side(profile="repeatable", ordered=True)
+        messages = [submit(partner) for _ in range(6)]
+        eventually(reached("delivered", *messages))
+    headers = [dict(parcel.headers)["Repeatability-Request-ID"] for parcel in wire.parcels]
+    assert headers == [message.message_id for message in messages], "one after the other, in their order"
+
+
+def test_a_stream_goes_on_as_it_is_acknowledged(
+    valkey: redis.Redis, engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dispatch, "wake", lambda task: pytest.fail("woken") if task == dispatch.SEND else None)
+    side = stream_side(max_in_flight=2, stream_concurrency=2)
+    with link() as wire, Reading(engine):
+        messages = [submit(side) for _ in range(5)]  # type: ignore[arg-type]
+        for number in (2, 4, 5):
+            eventually(reached("awaiting_ack", messages[number - 1]))
+            assert acknowledge(side, number) == 202
+        eventually(reached("delivered", *messages))
+        eventually(lambda: not Transmission.objects.filter(outcome="on_the_wire").exists())
+    assert len(wire.parcels) == 5
+
+
+def test_the_receipts_of_a_stream_are_claimed_with_its_messages(valkey: redis.Redis, worker: int) -> None:
+    side = stream_side()
+    side.send(side.message(1, requested=True))
+    ack = Signal.objects.get(direction="out")
+    assert ack.state == "sending"
+    [job] = handed_over(valkey)
+    assert (job.signal_id, job.parcel.body, job.parcel.headers) == (ack.pk, bytes(ack.body), STREAM_HEADERS)
+    emptied(valkey)
+    aged()
+    assert [found.parcel for found in missing(W, ())] == [job.parcel]
+
+
+def test_a_pair_with_trouble_is_left_to_the_claim(valkey: redis.Redis, worker: int) -> None:
+    partner = partner_side(profile="repeatable")
+    Pair.objects.filter(pk=partner.outbound.pk).update(cause="http_5xx")
+    message = submit(partner)
+    assert (handed_over(valkey), state(message)) == ([], "queued")
+    assert [job.message_id for job in kinds.claim_due(limit=10)] == [message.pk]
+
+
+def test_a_worker_that_stops_takes_what_is_handed_over_still(valkey: redis.Redis, engine: Engine) -> None:
+    """Others may not know yet that it stops: what is sent once would be lost for nothing."""
+    taken: list[Job] = []
+    engine._worker.hold()
+    mailbox = Mailbox(engine._worker.number, state=engine.state, take=lambda jobs: taken.extend(job for job, _ in jobs))
+    mailbox.start()
+    eventually(lambda: (anew(), handover.seat())[1] is not None)
+    known = handover._seats.seats
+    mailbox._over.set()
+    message = _ebxml_once()
+    handover._seats.seats = known
+    mailbox.stop()
+    assert [job.message_id for job in taken] == [message.pk]
+    anew()
+    assert handover.seat() is None

@@ -11,7 +11,7 @@ from django.conf import settings
 from messaging import dispatch, tasks
 from messaging.engine import looking
 from messaging.engine.claiming import claim_due
-from messaging.engine.handover import MISSING_AFTER
+from messaging.engine.missing import MISSING_AFTER
 from messaging.journal.audit import SYSTEM
 from messaging.models import NotificationCursor, Pair, Transmission, Worker
 from messaging.notifications.services import notifying, webhooks

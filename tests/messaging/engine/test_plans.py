@@ -16,6 +16,7 @@ from messaging.engine import handover, leases, subscriptions
 from messaging.engine.claiming import Job, claim_due
 from messaging.engine.handover import Seat
 from messaging.engine.looking import look
+from messaging.engine.missing import missing
 from messaging.engine.recording import record
 from messaging.journal.audit import Actor
 from messaging.messages.selectors.messages import of_document
@@ -203,21 +204,30 @@ def _messages() -> None:
 
 def _handed_over() -> None:
     partner = partner_side()
+    caller = partner_side(profile="repeatable", ordered=True)
+    side = stream_side(max_in_flight=2, stream_concurrency=2)
     jobs: list[Job] = []
     paths: dict[str, Callable[[], object]] = {}
     claimed = mock.patch.object(handover, "post", lambda seat, some: jobs.extend(some))
     with frozen(AT), claimed, mock.patch.object(handover, "seat", lambda: Seat(4711, 64)):
-        for _ in range(2):
-            submit(partner)
-        [first] = claim_due(limit=64)
+        for to in (partner, caller, side):
+            for _ in range(3):
+                submit(to)  # type: ignore[arg-type]
+        first, request, *streamed = sorted(claim_due(limit=64), key=lambda job: job.kind)
+        paths["an answer frees the next"] = lambda: record([(request, answered())])
+        paths["so does an order acknowledgement"] = lambda: (
+            record([(job, TAKEN) for job in streamed]),
+            acknowledge(side, 2),
+        )
+        paths["a message of a stream is acknowledged"] = lambda: side.send(side.message(1, requested=True))
         paths["an acknowledgement frees the next"] = lambda: partner.send(partner.acknowledgement(first.parcel))
         paths["a message is acknowledged"] = lambda: partner.send(partner.message(1))
-        paths["what did not come is looked for"] = lambda: handover.missing(4711, [])
+        paths["what did not come is looked for"] = lambda: missing(4711, [])
         paths["all kinds of work are looked for"] = lambda: look(4711)
         with TestCase.captureOnCommitCallbacks(execute=True):
             found = {name: scanned for name, run in paths.items() if (scanned := scans(run))}
     assert found == {}
-    assert [job.kind for job in jobs] == ["pair", "signal"]
+    assert [job.kind for job in jobs] == ["repeatable", "stream", "signal", "pair", "signal"]
 
 
 def _documents_by_id() -> None:
