@@ -21,7 +21,7 @@ DEPLOYED = RMHUB_HTTPS=true RMHUB_ALLOWED_HOSTS=hub.example.org RMHUB_PUBLIC_URL
 	RMHUB_SECRET_KEY="$$($(PY) -c 'import secrets; print(secrets.token_urlsafe(64))')" \
 	RMHUB_SECRET_KEYS="$$($(PY) -c 'from cryptography.fernet import Fernet; print(Fernet.generate_key().decode())')"
 
-.PHONY: help setup packages run test tests test-all test-pipeline-remote lint openapi schemathesis simulate invariants chaos bench bench-pipeline bench-pipeline-traffic bench-console slowclients scorecard screenshots clean requirements
+.PHONY: help setup packages run test tests test-all test-pipeline-remote lint openapi schemathesis simulate invariants chaos bench bench-pipeline bench-pipeline-traffic bench-console bench-growth slowclients scorecard screenshots clean requirements
 .DEFAULT_GOAL := help
 
 help: ## list these targets
@@ -118,6 +118,9 @@ bench-pipeline-traffic: setup ## measure what extract, archive and purge cost th
 
 bench-console: setup ## measure how fast the console answers, with 10 M messages and 5,000 pairs (ARGS="--messages 1000000 --pairs 500")
 	@exec $(PY) -m tests.benchmarks.console $(ARGS)
+
+bench-growth: setup ## measure the same traffic with 10 k, 1 M and 10 M messages stored (ARGS="--messages 10000,100000 --pairs 200 --suspended 50")
+	@exec $(PY) -m tests.benchmarks.growth $(ARGS)
 
 slowclients: setup ## 1,000 slow bodies and 1,000 slow headers, while partners, API and console go on (ARGS="--slow 100")
 	@exec $(PY) -m tests.benchmarks.slowclients $(ARGS)

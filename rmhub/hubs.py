@@ -8,9 +8,9 @@ import socket
 import sys
 import urllib.error
 import urllib.request
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -59,12 +59,22 @@ class Hub:
         files = {f"{name}_FILE" for name in own}
         return {**{name: text for name, text in os.environ.items() if name not in files}, **own}
 
+    def machine(self, number: int, port: int) -> Hub:
+        """Another machine of this hub, as far as one can show it: same database, Valkey, folder and public address."""
+        settings = {**self.settings, "RMHUB_PUBLIC_URL": self.url}
+        return replace(self, name=f"{self.name}{number}", port=port, settings=settings)
+
     def manage(self, *arguments: str) -> list[str]:
         """The command line of a management command of this hub."""
         return [sys.executable, str(BASE / "manage.py"), *arguments]
 
-    def processes(self, *, prefix: str = "", restart: bool = True, pipeline: bool = False) -> list[Process]:
-        """Web server, worker and beat, in their order of start; with `pipeline` also the data pipeline's process."""
+    def processes(
+        self, *, prefix: str = "", restart: bool = True, pipeline: bool = False, beat: bool = True
+    ) -> list[Process]:
+        """Web server, worker and beat, in their order of start; with `pipeline` also the data pipeline's process.
+
+        One `beat` is enough for all machines of a hub.
+        """
         (self.var / "run").mkdir(parents=True, exist_ok=True)
         celery = (sys.executable, "-m", "celery", "-q", "-A", "rmhub")
 
@@ -89,8 +99,9 @@ class Hub:
                 [*celery, "worker", "-P", "threads", "-c", "4", *quietly, "-n", f"{self.name}@%h"],
                 env={**self.environment("worker"), **quiet},
             ),
-            process("beat", [*celery, "beat", "-l", "warning"]),
         ]
+        if beat:
+            found.append(process("beat", [*celery, "beat", "-l", "warning"]))
         # What the environment says is meant for the hub that is operated, not for every hub of a demo or benchmark.
         if pipeline or "RMHUB_SMTP_LISTEN" in self.settings:
             found += self._mail(prefix, restart)
@@ -149,12 +160,21 @@ def free_ports(count: int) -> list[int]:
 
 
 def link_process(
-    routes: dict[int, int], *, drop: float, duplicate: float, delay_ms: float, seed: int, name: str = "link"
+    routes: Mapping[int, int | list[int]],
+    *,
+    drop: float,
+    duplicate: float,
+    delay_ms: float,
+    seed: int,
+    name: str = "link",
 ) -> Process:
-    """The bad link of the demo: each of `routes` leads from a listening port to a hub's port."""
+    """The bad link of the demo: each of `routes` leads from a listening port to a hub's port, or to those of its
+    machines in turn.
+    """
     arguments: list[str] = []
     for listen, target in routes.items():
-        arguments += ["--route", f"{listen}=127.0.0.1:{target}"]
+        ports = target if isinstance(target, list) else [target]
+        arguments += ["--route", f"{listen}=127.0.0.1:{','.join(map(str, ports))}"]
     faults = ["--drop", str(drop), "--duplicate", str(duplicate), "--delay-ms", str(delay_ms), "--seed", str(seed)]
     first = next(iter(routes))
     return Process(

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import base64
+import itertools
 import json
+import random
 import time
 from dataclasses import dataclass
 from typing import Any
@@ -17,12 +19,15 @@ class Refused(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Client:
-    """One hub's API. `patience`: seconds after which an unanswered request is given up."""
+    """One hub's API. `patience`: seconds after which an unanswered request is given up. `others`: further addresses of
+    the same hub, which requests and their repeats go to in turn.
+    """
 
     url: str
     token: str
     pool: urllib3.PoolManager
     patience: float = 600.0  # a busy machine takes minutes to start a server that was killed
+    others: tuple[str, ...] = ()
 
     def submit(
         self, *, key: str, agreement: str, service: str, action: str, name: str, content: bytes
@@ -47,11 +52,13 @@ class Client:
     def _repeat(self, method: str, path: str, body: bytes, headers: dict[str, str]) -> dict[str, Any]:
         until = time.monotonic() + self.patience
         wait = 0.05
-        while True:
+        addresses = [self.url, *self.others]
+        random.shuffle(addresses)
+        for address in itertools.cycle(addresses):
             try:
                 answer = self.pool.request(
                     method,
-                    self.url + path,
+                    address + path,
                     body=body,
                     headers={"Authorization": f"Bearer {self.token}", "Content-Type": "application/json", **headers},
                     retries=False,
@@ -66,6 +73,7 @@ class Client:
             except urllib3.exceptions.HTTPError as error:
                 trouble = str(error)
             if time.monotonic() > until:
-                raise TimeoutError(f"{self.url}{path}: {trouble}")
+                raise TimeoutError(f"{address}{path}: {trouble}")
             time.sleep(wait)
             wait = min(wait * 2, 1.0)
+        raise AssertionError("a cycle of addresses has no end")

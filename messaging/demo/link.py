@@ -2,6 +2,8 @@
 
     python -m messaging.demo.link --route 9001=127.0.0.1:8001 --route 9000=127.0.0.1:8000 --drop 0.2 --duplicate 0.2
 
+A route leads to one port, or to several in turn (`9001=127.0.0.1:8001,8002`): the machines of one hub.
+
 Half of the losses happen before the request is forwarded, half after (the request arrives, its answer does not), so
 that both kinds of ignorance occur. A repeat is forwarded a second time, at the same moment as the first.
 """
@@ -11,8 +13,10 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
+import itertools
 import random
 import signal
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 _MAX_HEAD = 64 * 1024
@@ -47,12 +51,12 @@ async def _read_message(reader: asyncio.StreamReader) -> tuple[bytes, bytes] | N
 class Route:
     """One listening port and where it leads. Connections to the far side are kept and used again."""
 
-    def __init__(self, host: str, port: int, faults: Faults, chance: random.Random) -> None:
+    def __init__(self, host: str, ports: Sequence[int], faults: Faults, chance: random.Random) -> None:
         self._host = host
-        self._port = port
+        self._ports = itertools.cycle(ports)
         self._faults = faults
         self._chance = chance
-        self._idle: list[tuple[asyncio.StreamReader, asyncio.StreamWriter]] = []
+        self._idle: dict[int, list[tuple[asyncio.StreamReader, asyncio.StreamWriter]]] = {port: [] for port in ports}
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """One connection of a sender, request after request."""
@@ -86,10 +90,12 @@ class Route:
         return None if lose else answers[0]
 
     async def _forward(self, request: bytes) -> bytes | None:
+        port = next(self._ports)
+        idle = self._idle[port]
         while True:  # kept connections may have been closed meanwhile; a fresh one tells the truth
-            kept = bool(self._idle)
+            kept = bool(idle)
             try:
-                reader, writer = self._idle.pop() if kept else await asyncio.open_connection(self._host, self._port)
+                reader, writer = idle.pop() if kept else await asyncio.open_connection(self._host, port)
             except OSError:
                 return None
             try:
@@ -99,19 +105,19 @@ class Route:
             except ConnectionError:
                 answer = None
             if answer is not None:
-                self._idle.append((reader, writer))
+                idle.append((reader, writer))
                 return b"".join(answer)
             writer.close()
             if not kept:
                 return None
 
 
-async def run(routes: dict[int, tuple[str, int]], faults: Faults, seed: int) -> None:
+async def run(routes: dict[int, tuple[str, list[int]]], faults: Faults, seed: int) -> None:
     """Serves all routes on 127.0.0.1 until SIGTERM or SIGINT."""
     chance = random.Random(seed)  # noqa: S311  (faults, not secrets)
     servers = [
-        await asyncio.start_server(Route(host, port, faults, chance).serve, "127.0.0.1", listen, limit=_MAX_HEAD)
-        for listen, (host, port) in routes.items()
+        await asyncio.start_server(Route(host, ports, faults, chance).serve, "127.0.0.1", listen, limit=_MAX_HEAD)
+        for listen, (host, ports) in routes.items()
     ]
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -123,7 +129,7 @@ async def run(routes: dict[int, tuple[str, int]], faults: Faults, seed: int) -> 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--route", action="append", required=True, help="LISTEN_PORT=HOST:PORT, once or more")
+    parser.add_argument("--route", action="append", required=True, help="LISTEN_PORT=HOST:PORT[,PORT], once or more")
     parser.add_argument("--drop", type=float, default=0.0)
     parser.add_argument("--duplicate", type=float, default=0.0)
     parser.add_argument("--delay-ms", type=float, default=0.0)
@@ -132,8 +138,8 @@ def main() -> None:
     routes = {}
     for route in options.route:
         listen, _, target = route.partition("=")
-        host, _, port = target.rpartition(":")
-        routes[int(listen)] = (host, int(port))
+        host, _, ports = target.rpartition(":")
+        routes[int(listen)] = (host, [int(port) for port in ports.split(",")])
     asyncio.run(run(routes, Faults(options.drop, options.duplicate, options.delay_ms / 1000), options.seed))
 
 

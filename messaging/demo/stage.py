@@ -75,7 +75,8 @@ class Receiving:
 class Stage:
     """Two hubs that are set up. `logins` of the buyer's console: name -> password.
 
-    `effects` is the SQLite file of the receiving application, if there is one.
+    `effects` is the SQLite file of the receiving application, if there is one. `machines`: further ones of a hub, by
+    its name: each with a web server and a worker, which share its database, its Valkey and its folder.
     """
 
     buyer: Hub
@@ -87,14 +88,18 @@ class Stage:
     pipeline: bool = False
     tokens: dict[str, str] = field(default_factory=dict)
     logins: dict[str, str] = field(default_factory=dict)
+    machines: dict[str, list[Hub]] = field(default_factory=dict)
 
     def client(self, hub: Hub) -> Client:
         """An API client of one of the two."""
-        return Client(hub.url, self.tokens[hub.name], urllib3.PoolManager(maxsize=16))
+        others = tuple(machine.url for machine in self.machines.get(hub.name, ()))
+        return Client(hub.url, self.tokens[hub.name], urllib3.PoolManager(maxsize=16), others=others)
 
     def processes(self) -> list[Process]:
         """Everything that has to run, in order."""
         hubs = [*self.buyer.processes(prefix="a-", pipeline=self.pipeline), *self.seller.processes(prefix="b-")]
+        for machine in (machine for machines in self.machines.values() for machine in machines):
+            hubs += machine.processes(prefix=f"{machine.name}-", beat=False)
         return [self.link, *([self.application] if self.application else []), *hubs]
 
 
@@ -160,6 +165,7 @@ def set_up(
     folders: Mapping[str, str] | None = None,
     pipeline: bool = False,
     fresh: bool = False,
+    machines: int = 1,
     log: Log = lambda line: None,
 ) -> Stage:
     """Makes databases, tables, parties, agreements, users and tokens of both hubs; may be run again on the same.
@@ -181,7 +187,11 @@ def set_up(
         )
         for name, port, database, number, title in zip(("a", "b"), ports, databases, redis_numbers, titles, strict=True)
     ]
-    to_buyer, to_seller, any_port = free_ports(3)
+    to_buyer, to_seller, any_port, *others = free_ports(3 + 2 * (machines - 1))
+    further = {
+        hub.name: [hub.machine(number, port) for number, port in enumerate(others[at::2], start=2)]
+        for at, hub in enumerate(hubs)
+    }
     application_port = receiving.port or any_port if receiving else 0
     known = _shared_secrets(var)
     stage = Stage(
@@ -190,8 +200,12 @@ def set_up(
         secrets=known,
         effects=var / "application.sqlite3",
         pipeline=pipeline,
+        machines=further,
         link=link_process(
-            {to_buyer: ports[0], to_seller: ports[1]},
+            {
+                listen: [hub.port, *(machine.port for machine in further[hub.name])]
+                for listen, hub in zip((to_buyer, to_seller), hubs, strict=True)
+            },
             drop=link.drop,
             duplicate=link.duplicate,
             delay_ms=link.delay_ms,
@@ -278,6 +292,7 @@ def running(
     receiving: Receiving | None = None,
     keep: Path | None = None,
     folders: Mapping[str, str] | None = None,
+    machines: int = 1,
 ) -> Iterator[tuple[Stage, Supervisor]]:
     """Both hubs, set up in databases of their own and running; everything is removed at the end.
 
@@ -302,6 +317,7 @@ def running(
             console=False,
             folders=folders,
             fresh=keep is None,
+            machines=machines,
             log=log,
         )
         supervisor = Supervisor(

@@ -154,7 +154,8 @@ def heads(pair_ids: list[uuid.UUID]) -> dict[uuid.UUID, Message]:
         return {}
     rows = Message.objects.raw(
         "SELECT m.* FROM unnest(%s::uuid[]) AS p(id) CROSS JOIN LATERAL ("
-        " SELECT * FROM messaging_message WHERE pair_id = p.id AND state = 'queued' AND due_at IS NULL"
+        " SELECT * FROM messaging_message WHERE pair_id = p.id AND standing = 'open' AND state = 'queued'"
+        " AND due_at IS NULL"
         " ORDER BY position LIMIT 1) AS m",
         [pair_ids],
     )

@@ -29,11 +29,11 @@ RULES = (
         "one-in-flight",
         "A reliable ebXML pair has one message in flight at most: the one that its row names",
         "D 2; spec 1, 2.1.3",
-        f"""
+        """
 SELECT m.pair_id, m.id, m.message_id, m.state, p.flow, p.in_flight_id
 FROM messaging_message m JOIN messaging_pair p ON p.id = m.pair_id
 JOIN partners_agreementversion v ON v.id = m.agreement_version_id
-WHERE m.direction = 'out' AND (m.state IN {_OPEN} OR m.state = 'failed')
+WHERE m.direction = 'out' AND m.standing IN ('open', 'failed') AND m.state <> 'queued'
 AND m.semantics = 'OnceAndOnlyOnce' AND v.profile = 'ebxml' AND p.in_flight_id IS DISTINCT FROM m.id
 """,
     ),
@@ -60,7 +60,7 @@ WHERE p.in_flight_id IS NOT NULL AND NOT coalesce(m.sequence_number IS NOT NULL 
 SELECT p.id AS pair_id, p.queued, coalesce(m.waiting, 0) AS waiting
 FROM messaging_pair p LEFT JOIN (
     SELECT pair_id, count(*) AS waiting FROM messaging_message
-    WHERE direction = 'out' AND state = 'queued' AND due_at IS NULL GROUP BY pair_id
+    WHERE direction = 'out' AND standing = 'open' AND state = 'queued' AND due_at IS NULL GROUP BY pair_id
 ) m ON m.pair_id = p.id
 WHERE p.direction = 'out' AND p.queued <> coalesce(m.waiting, 0)
 """,
@@ -69,12 +69,13 @@ WHERE p.direction = 'out' AND p.queued <> coalesce(m.waiting, 0)
         "out-now",
         "The count of what is in flight on a pair of requests or a stream is the number of messages in flight",
         "D 6; I11",
-        f"""
+        """
 SELECT p.id AS pair_id, p.out_now, coalesce(m.flying, 0) AS flying
 FROM messaging_pair p LEFT JOIN (
     SELECT pair_id, count(*) AS flying
     FROM messaging_message m JOIN partners_agreementversion v ON v.id = m.agreement_version_id
-    WHERE direction = 'out' AND m.state IN {_OPEN} AND (v.profile = 'repeatable' OR m.tx_sequence_id IS NOT NULL)
+    WHERE direction = 'out' AND m.standing = 'open' AND m.state <> 'queued'
+    AND (v.profile = 'repeatable' OR m.tx_sequence_id IS NOT NULL)
     GROUP BY pair_id
 ) m ON m.pair_id = p.id
 WHERE p.direction = 'out' AND p.out_now <> coalesce(m.flying, 0)
@@ -98,10 +99,10 @@ WHERE m.direction = 'out' AND (
         "same-octets",
         "A message that may be sent again has the octets that were sent first: they match its SHA-256",
         "D 3; I9",
-        f"""
+        """
 SELECT m.pair_id, m.id, m.message_id, m.digest, m.wire_frame, ARRAY(
     SELECT p.content FROM messaging_payload p WHERE p.message_id = m.id AND NOT p.in_frame ORDER BY p.number
-) AS slices FROM messaging_message m WHERE direction = 'out' AND (state IN {_OPEN} OR state = 'failed')
+) AS slices FROM messaging_message m WHERE direction = 'out' AND standing IN ('open', 'failed') AND state <> 'queued'
 AND wire_frame IS NOT NULL AND digest <> '' AND attempts > 0
 AND NOT EXISTS (SELECT FROM messaging_payload p WHERE p.message_id = m.id AND p.stored_as <> '')
 """,
@@ -145,9 +146,10 @@ AND (flow IN ('sending', 'awaiting_ack', 'resend_wait', 'holding') OR flow = 'id
         "message-timer",
         "A message that its pair does not schedule has a due time of its own",
         "D 7; I10",
-        f"""
+        """
 SELECT m.pair_id, m.id, m.message_id, m.state, p.flow FROM messaging_message m JOIN messaging_pair p ON p.id = m.pair_id
-WHERE m.direction = 'out' AND m.due_at IS NULL AND m.state IN {_OPEN} AND p.in_flight_id IS DISTINCT FROM m.id
+WHERE m.direction = 'out' AND m.due_at IS NULL AND m.standing = 'open' AND m.state <> 'queued'
+AND p.in_flight_id IS DISTINCT FROM m.id
 AND (m.state = 'sending' OR m.tx_sequence_id IS NULL OR p.due_at IS NULL AND p.flow <> 'suspended')
 """,
     ),
@@ -186,10 +188,10 @@ GROUP BY forwarded_from_id HAVING count(*) > 1
         "repeats-of-requests",
         "A request in flight keeps the time of its first send and the end of its window",
         "I9; spec 2",
-        f"""
+        """
 SELECT m.pair_id, m.id, m.message_id, m.state, m.first_sent_at, m.expires_at, m.attempts
 FROM messaging_message m JOIN partners_agreementversion v ON v.id = m.agreement_version_id
-WHERE m.direction = 'out' AND v.profile = 'repeatable' AND (m.state IN {_OPEN} OR m.state = 'in_doubt')
+WHERE m.direction = 'out' AND v.profile = 'repeatable' AND m.standing IN ('open', 'in_doubt') AND m.state <> 'queued'
 AND (m.first_sent_at IS NULL OR m.expires_at IS NULL OR m.attempts = 0 OR m.expires_at < m.first_sent_at)
 """,
     ),
@@ -197,11 +199,11 @@ AND (m.first_sent_at IS NULL OR m.expires_at IS NULL OR m.attempts = 0 OR m.expi
         "requests-in-order",
         "Where requests go in order, one is in flight at a time",
         "I7; spec 2",
-        f"""
+        """
 SELECT m.pair_id, m.agreement_version_id, count(*) AS in_flight,
     array_agg(m.message_id ORDER BY m.position) AS message_ids
 FROM messaging_message m JOIN partners_agreementversion v ON v.id = m.agreement_version_id
-WHERE m.direction = 'out' AND v.profile = 'repeatable' AND v.ordered AND m.state IN {_OPEN}
+WHERE m.direction = 'out' AND v.profile = 'repeatable' AND v.ordered AND m.standing = 'open' AND m.state <> 'queued'
 GROUP BY m.pair_id, m.agreement_version_id HAVING count(*) > 1
 """,
     ),

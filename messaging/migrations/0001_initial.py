@@ -3,6 +3,7 @@ import django.contrib.postgres.indexes
 import django.core.validators
 import django.db.models.deletion
 import messaging.models.base
+import messaging.models.message
 import messaging.models.traffic
 import messaging.models.trigger
 import messaging.protocol.pair_state
@@ -66,8 +67,11 @@ $$
 """
 TABLES = ("messaging_message", "messaging_transmission", "messaging_signal", "messaging_delivery")
 
-# Every message moves its pair's row twice or more; with room beside it the new version stays in its page.
-ROOM = "ALTER TABLE messaging_pair SET (fillfactor = 60)"
+# Every message moves its pair's row twice or more, and its own; with room beside it the new version stays in its page.
+ROOM = [
+    "ALTER TABLE messaging_pair SET (fillfactor = 60)",
+    "ALTER TABLE messaging_message SET (fillfactor = 80)",
+]
 
 
 class Migration(migrations.Migration):
@@ -141,7 +145,8 @@ class Migration(migrations.Migration):
             fields=[
                 ('id', models.UUIDField(default=rmhub.ids.uuid7, editable=False, primary_key=True, serialize=False)),
                 ('direction', models.CharField(choices=[('out', 'Outbound'), ('in', 'Inbound')], max_length=3)),
-                ('state', models.CharField(choices=[('queued', 'Queued'), ('sending', 'Sending'), ('awaiting_ack', 'Awaiting acknowledgement'), ('retrying', 'Retrying'), ('failed', 'Failed'), ('sent', 'Sent'), ('delivered', 'Delivered'), ('skipped', 'Skipped'), ('cancelled', 'Cancelled'), ('received', 'Received'), ('in_doubt', 'In doubt'), ('confirming', 'Awaiting final receipt')], max_length=12)),
+                ('state', messaging.models.message.StateField(choices=[('queued', 'Queued'), ('sending', 'Sending'), ('awaiting_ack', 'Awaiting acknowledgement'), ('retrying', 'Retrying'), ('failed', 'Failed'), ('sent', 'Sent'), ('delivered', 'Delivered'), ('skipped', 'Skipped'), ('cancelled', 'Cancelled'), ('received', 'Received'), ('in_doubt', 'In doubt'), ('confirming', 'Awaiting final receipt')], max_length=12)),
+                ('standing', models.GeneratedField(db_persist=True, expression=messaging.models.message.Standing(), help_text='What indexes know of the state: open while it is on its way, so that each step writes into none of them; null once it is delivered or received; else the state.', output_field=models.CharField(max_length=12, null=True))),
                 ('semantics', models.CharField(choices=[('OnceAndOnlyOnce', 'OnceAndOnlyOnce'), ('AtMostOnce', 'AtMostOnce'), ('BestEffort', 'BestEffort')], max_length=20)),
                 ('message_id', models.CharField(help_text='MessageId on the wire.', max_length=512, verbose_name='MessageId')),
                 ('conversation_id', models.CharField(max_length=512, verbose_name='ConversationId')),
@@ -177,7 +182,7 @@ class Migration(migrations.Migration):
             ],
             options={
                 'ordering': ('-id',),
-                'indexes': [django.contrib.postgres.indexes.BrinIndex(autosummarize=True, fields=['xid'], name='message_written', pages_per_range=16), models.Index(condition=models.Q(('due_at__isnull', False)), fields=['due_at'], name='message_due'), models.Index(models.F('state'), models.OrderBy(models.F('id'), descending=True), condition=models.Q(('state__in', ('delivered', 'received')), _negated=True), name='message_open'), models.Index(condition=models.Q(('expires_at__isnull', False)), fields=['expires_at'], name='message_expiring'), models.Index(condition=models.Q(('forwarded_from__isnull', False)), fields=['forwarded_from'], name='message_by_origin'), models.Index(condition=models.Q(('resubmitted_from__isnull', False)), fields=['resubmitted_from'], name='message_resubmitted'), models.Index(fields=['message_id'], name='message_by_id_text', opclasses=('varchar_pattern_ops',)), models.Index(condition=models.Q(('document_id', ''), _negated=True), fields=['document_id'], name='message_by_document', opclasses=('varchar_pattern_ops',)), models.Index(fields=['conversation_id'], name='message_by_conversation'), models.Index(condition=models.Q(('ref_to_message_id', ''), _negated=True), fields=['ref_to_message_id'], name='message_by_ref')],
+                'indexes': [django.contrib.postgres.indexes.BrinIndex(autosummarize=True, fields=['xid'], name='message_written', pages_per_range=16), models.Index(condition=models.Q(('due_at__isnull', False)), fields=['due_at'], name='message_due'), models.Index(models.F('standing'), models.OrderBy(models.F('id'), descending=True), condition=models.Q(('standing__isnull', False)), name='message_open'), models.Index(condition=models.Q(('expires_at__isnull', False)), fields=['expires_at'], name='message_expiring'), models.Index(condition=models.Q(('forwarded_from__isnull', False)), fields=['forwarded_from'], name='message_by_origin'), models.Index(condition=models.Q(('resubmitted_from__isnull', False)), fields=['resubmitted_from'], name='message_resubmitted'), models.Index(fields=['message_id'], name='message_by_id_text', opclasses=('varchar_pattern_ops',)), models.Index(condition=models.Q(('document_id', ''), _negated=True), fields=['document_id'], name='message_by_document', opclasses=('varchar_pattern_ops',)), models.Index(fields=['conversation_id'], name='message_by_conversation'), models.Index(condition=models.Q(('ref_to_message_id', ''), _negated=True), fields=['ref_to_message_id'], name='message_by_ref')],
                 'constraints': [models.UniqueConstraint(condition=models.Q(('idempotency_key', ''), _negated=True), fields=('submitted_by', 'idempotency_key'), name='message_idempotency_unique')],
             },
         ),
@@ -1648,7 +1653,7 @@ class Migration(migrations.Migration):
         ),
         migrations.AddIndex(
             model_name='message',
-            index=models.Index(models.F('pair'), models.F('position'), condition=models.Q(('due_at__isnull', True), ('state', 'queued')), name='message_queue'),
+            index=models.Index(models.F('pair'), models.F('position'), condition=models.Q(('standing', 'open')), name='message_queue'),
         ),
         migrations.AddIndex(
             model_name='message',
@@ -1656,7 +1661,7 @@ class Migration(migrations.Migration):
         ),
         migrations.AddIndex(
             model_name='message',
-            index=models.Index(models.F('pair'), models.F('tx_sequence_id'), models.F('sequence_number'), condition=models.Q(('direction', 'out'), ('state__in', ('sending', 'awaiting_ack', 'retrying', 'failed')), ('tx_sequence_id__isnull', False)), name='message_in_stream'),
+            index=models.Index(models.F('pair'), models.F('position'), condition=models.Q(('direction', 'out'), ('standing', 'open'), ('tx_sequence_id__isnull', False)), name='message_in_stream'),
         ),
         migrations.AddIndex(
             model_name='join',

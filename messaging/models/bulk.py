@@ -92,7 +92,9 @@ def _insert(model: type[models.Model], asking: str | None) -> tuple[str, tuple[t
     columns = [
         column
         for column in meta.concrete_fields
-        if not isinstance(column, models.AutoField) and column.db_default is models.NOT_PROVIDED
+        if not isinstance(column, models.AutoField)
+        and column.db_default is models.NOT_PROVIDED
+        and not column.generated
     ]
     quote = connection.ops.quote_name
     names = ", ".join(quote(str(column.column)) for column in columns)

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from typing import Any
+
 from django.db import models
-from django.db.models import F, Q
+from django.db.models import F, Func, Q
+from django.db.models.expressions import Col
+from django.db.models.lookups import BuiltinLookup, Exact, In
 
 from messaging.choices import Direction, MessageState
 from messaging.models.base import Identified, OctetsField, written_by, written_index
@@ -11,7 +16,57 @@ from messaging.models.pair import Pair
 from messaging.protocol.envelope import Semantics
 from partners.models import AgreementVersion, Party
 
+# On its way: moving on from one of these states to another is nothing that an index knows of.
+OPEN = (MessageState.QUEUED, MessageState.SENDING, MessageState.AWAITING_ACK, MessageState.RETRYING)
+DONE = (MessageState.DELIVERED, MessageState.RECEIVED)
 SEMANTICS = [(value.value, value.value) for value in Semantics]
+
+
+class Standing(Func):
+    """What `Message.standing` is made of."""
+
+    template = (
+        "(CASE WHEN state IN ('queued', 'sending', 'awaiting_ack', 'retrying') THEN 'open'"
+        " WHEN state IN ('delivered', 'received') THEN NULL ELSE state END)"
+    )
+    arity = 0
+    output_field = models.CharField(max_length=12, null=True)  # noqa: DJ001
+
+
+def standings(states: Iterable[str]) -> list[str] | None:
+    """The standings of messages in these states; None where those that no index knows are among them."""
+    found = {"open" if state in OPEN else state for state in states}
+    return None if found.intersection(DONE) else sorted(found)
+
+
+class StateField(models.CharField):
+    """The state of a message. Whoever asks for one asks for its standing, too, so that an index can answer."""
+
+
+class _WithStanding(BuiltinLookup):
+    """A comparison with states, and with their standings where indexes know those."""
+
+    def as_sql(self, compiler: Any, connection: Any) -> tuple[str, Any]:
+        sql, params = super().as_sql(compiler, connection)
+        states = self.rhs if self.lookup_name == "in" else [self.rhs]
+        known = None
+        if isinstance(self.lhs, Col) and isinstance(states, list | tuple | set | frozenset):
+            texts = [state for state in states if isinstance(state, str)]
+            known = standings(texts) if len(texts) == len(list(states)) else None
+        if not known:
+            return sql, params
+        standing, _ = compiler.compile(Col(self.lhs.alias, self.lhs.target.model._meta.get_field("standing")))
+        return f"({sql} AND {standing} = ANY(%s))", [*params, known]
+
+
+@StateField.register_lookup
+class StateIs(_WithStanding, Exact):
+    """`state=`"""
+
+
+@StateField.register_lookup
+class StateIn(_WithStanding, In):
+    """`state__in=`"""
 
 
 class Message(Identified):
@@ -23,7 +78,14 @@ class Message(Identified):
     PREFIX = "msg"
 
     direction = models.CharField(max_length=3, choices=Direction)
-    state = models.CharField(max_length=12, choices=MessageState)
+    state = StateField(max_length=12, choices=MessageState)
+    standing = models.GeneratedField(
+        expression=Standing(),
+        output_field=models.CharField(max_length=12, null=True),
+        db_persist=True,
+        help_text="What indexes know of the state: open while it is on its way, so that each step writes into none of "
+        "them; null once it is delivered or received; else the state.",
+    )
     pair = models.ForeignKey(
         Pair, on_delete=models.PROTECT, related_name="messages", db_index=False, db_constraint=False
     )
@@ -117,14 +179,10 @@ class Message(Identified):
         )
         indexes = (
             written_index("message_written"),
-            models.Index(
-                F("pair"), F("position"), name="message_queue", condition=Q(state="queued", due_at__isnull=True)
-            ),
+            models.Index(F("pair"), F("position"), name="message_queue", condition=Q(standing="open")),
             models.Index(fields=("due_at",), name="message_due", condition=Q(due_at__isnull=False)),
             models.Index(F("pair"), F("id").desc(), name="message_by_pair"),
-            models.Index(
-                F("state"), F("id").desc(), name="message_open", condition=~Q(state__in=("delivered", "received"))
-            ),
+            models.Index(F("standing"), F("id").desc(), name="message_open", condition=Q(standing__isnull=False)),
             models.Index(fields=("expires_at",), name="message_expiring", condition=Q(expires_at__isnull=False)),
             models.Index(
                 fields=("forwarded_from",), name="message_by_origin", condition=Q(forwarded_from__isnull=False)
@@ -134,11 +192,9 @@ class Message(Identified):
             ),
             models.Index(
                 F("pair"),
-                F("tx_sequence_id"),
-                F("sequence_number"),
+                F("position"),
                 name="message_in_stream",
-                condition=Q(direction="out", state__in=("sending", "awaiting_ack", "retrying", "failed"))
-                & Q(tx_sequence_id__isnull=False),
+                condition=Q(direction="out", standing="open", tx_sequence_id__isnull=False),
             ),
             # Serves exact ids and beginnings of them, whatever the database's collation is.
             models.Index(fields=("message_id",), name="message_by_id_text", opclasses=("varchar_pattern_ops",)),

@@ -38,6 +38,16 @@ def test_every_document_arrives_once_and_in_order_whatever_is_killed() -> None:
     assert code == 0
 
 
+@pytest.mark.parametrize("profile", ["ebxml", "repeatable"])
+def test_two_machines_of_each_hub_double_nothing_whatever_is_killed(profile: str) -> None:
+    """Two web servers and two workers on one database, and what comes to the hub goes to either."""
+    code, result = demo("--machines", "2", "--messages", "60", "--duplicate", "0.2", "--kill", "--profile", profile)
+    promised = {"submitted": 60, "delivered": 60, "delivered_twice": 0, "lost": 0, "suspended": 0, "contradictions": 0}
+    assert {name: result[name] for name in promised} == promised
+    assert result["killed"], "nothing was killed: the run shows too little"
+    assert code == 0
+
+
 @pytest.mark.long
 def test_a_stream_delivers_once_and_in_order_whatever_is_killed() -> None:
     """A window in flight over a bad link, acknowledged together, with both sides killed meanwhile."""

@@ -92,8 +92,10 @@ class Arena:
     """Name of the hub -> name of its database."""
 
     @contextlib.contextmanager
-    def running(self) -> Iterator[dict[str, int]]:
-        """Both hubs' processes, up; yields their process numbers by name (`sender web`, ...)."""
+    def running(self, machines: int = 1) -> Iterator[dict[str, int]]:
+        """Both hubs' processes, up; yields their process numbers by name (`sender web`, ...). `machines`: of each hub,
+        each with a worker; partners call the web server of the first.
+        """
         for hub in (self.sender, self.receiver):
             with redis.Redis.from_url(hub.redis_url) as broker:
                 broker.flushdb()
@@ -102,12 +104,19 @@ class Arena:
             for hub in (self.receiver, self.sender)
             for process in hub.processes(prefix=f"{hub.name} ", restart=False)
         ]
+        for hub in (self.receiver, self.sender) if machines > 1 else ():
+            for number, port in enumerate(free_ports(machines - 1), start=2):
+                more = hub.machine(number, port)
+                processes += [
+                    dataclasses.replace(process, log=hub.var / f"{number} {process.name.rpartition(' ')[2]}.log")
+                    for process in more.processes(prefix=f"{more.name} ", restart=False, beat=False)
+                ]
         with supervised(processes) as roots:
             yield roots
 
 
-def build(servers: Servers, var: Path, pairs: int, say: Say) -> Arena:
-    """Two empty hubs with `pairs` agreements between them."""
+def build(servers: Servers, var: Path, pairs: int, say: Say, *, refused: int = 0) -> Arena:
+    """Two empty hubs with `pairs` agreements between them, the last of which lead nowhere (`refused`)."""
     ports = free_ports(2)
     hubs: list[Hub] = []
     for number, (name, port) in enumerate(zip((SENDER, RECEIVER), ports, strict=True), start=1):
@@ -127,13 +136,13 @@ def build(servers: Servers, var: Path, pairs: int, say: Say) -> Arena:
         )
     say(f"setting up two hubs with {pairs} agreements")
     with ThreadPoolExecutor(2) as pool:
-        list(pool.map(_prepare, hubs, reversed(hubs), (pairs, pairs)))
+        list(pool.map(_prepare, hubs, reversed(hubs), (pairs, pairs), (refused, 0)))
     return Arena(hubs[0], hubs[1], {hub.name: f"bench_{hub.name}" for hub in hubs})
 
 
-def _prepare(hub: Hub, other: Hub, pairs: int) -> None:
+def _prepare(hub: Hub, other: Hub, pairs: int, refused: int) -> None:
     """Makes a hub's tables and agreements. Raises RuntimeError with what was said when that fails."""
-    sides = (hub.name, hub.url, other.name, other.url, str(pairs))
+    sides = (hub.name, hub.url, other.name, other.url, str(pairs), str(refused))
     argv = [sys.executable, "-m", "tests.benchmarks.prepare", *sides]
     result = subprocess.run(argv, env=hub.environment(), cwd=BASE, capture_output=True, text=True, check=False)
     if result.returncode != 0:

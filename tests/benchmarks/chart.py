@@ -29,13 +29,19 @@ def svg(found: Mapping[str, Any], title: str) -> str:
     """The whole picture. Parts that were not measured are left out of it."""
     groups = [(_plural(row["pairs"], "pair"), OURS, row) for row in found["ours"]]
     groups += [("peer, " + _plural(row["senders"], "sender"), PEER, row) for row in found["peer"]]
+    return bars(groups, _limit_rows(found), title)
+
+
+def bars(
+    groups: Sequence[tuple[str, str, Mapping[str, Any]]], limits: Sequence[tuple[str, str, float]], title: str
+) -> str:
+    """Speed and cost of each group (its name, its colour, its figures), and limits below them."""
     parts: list[str] = []
     top = TOP
     if groups:
         parts += _throughput(groups, top)
         parts += _cpu(groups, top + PANEL + GAP)
         top += 2 * (PANEL + GAP)
-    limits = _limit_rows(found)
     if limits:
         parts += _limits(limits, top)
         top += 50 + 30 * len(limits)

@@ -28,6 +28,7 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--pairs", type=int, required=True)
     parser.add_argument("--depth", type=int, default=8, help="messages that every pair is filled up to")
+    parser.add_argument("--most", type=int, default=1_000_000, help="messages that wait on all pairs together")
     parser.add_argument("--threads", type=int, default=8)
     parser.add_argument("--every", type=float, default=0.0, help="seconds between messages; no backlog then")
     parser.add_argument("--count", type=int, default=0)
@@ -36,7 +37,7 @@ def main() -> None:
     if options.every:
         result = paced(options.pairs, options.every, options.count)
     else:
-        result = backlog(options.pairs, options.depth, options.threads)
+        result = backlog(options.pairs, options.depth, options.most, options.threads)
     print(json.dumps(result), flush=True)
 
 
@@ -55,10 +56,13 @@ def submit(number: int) -> None:
 
 def waiting(pairs: int) -> dict[int, int]:
     """How many messages each pair has that are not acknowledged."""
+    from django.db.models import Q
+
     from messaging.choices import Direction
     from messaging.models import Pair
 
-    rows = Pair.objects.filter(direction=Direction.OUT).values_list("receiver_uri", "queued", "in_flight_id")
+    busy = Pair.objects.filter(Q(queued__gt=0) | Q(in_flight__isnull=False), direction=Direction.OUT)
+    rows = busy.values_list("receiver_uri", "queued", "in_flight_id")
     found = {int(uri.rpartition("/p")[2]): queued + (in_flight is not None) for uri, queued, in_flight in rows}
     return {number: found.get(number, 0) for number in range(1, pairs + 1)}
 
@@ -75,8 +79,8 @@ def paced(pairs: int, every: float, count: int) -> dict[str, float]:
     return {"submitted": count + 1, "ended": time.time()}
 
 
-def backlog(pairs: int, depth: int, threads: int) -> dict[str, float]:
-    """Fills every pair up to `depth` again and again, until the standard input ends.
+def backlog(pairs: int, depth: int, most: int, threads: int) -> dict[str, float]:
+    """Fills every pair up to `depth`, and all together up to `most`, again and again, until the standard input ends.
 
     `starved` counts how often a pair was found without a message: then it is this driver that is measured.
     """
@@ -96,6 +100,9 @@ def backlog(pairs: int, depth: int, threads: int) -> dict[str, float]:
             now = waiting(pairs)
             # The emptiest first, one each in turn, so that no pair waits for another one's filling.
             wanted = [number for level in range(depth) for number, count in now.items() if count <= level]
+            if (room := max(0, most - sum(now.values()))) < len(wanted):
+                at = int(counts["submitted"]) % pairs  # others each time
+                wanted = [*wanted[at:], *wanted[:at]][:room]
             counts["submitted"] += sum(pool.map(unless_stopped, wanted))
             if not counts["looks"]:
                 print(json.dumps({"began": time.time()}), flush=True)

@@ -41,12 +41,19 @@ def steady(
     *,
     pairs: int,
     window: Window,
+    most: int = 1_000_000,
+    since: float = 0.0,
     during: Callable[[int], None] | None = None,
 ) -> dict[str, Any]:
-    """Closed loop: every pair has messages waiting all the time. `during` is told the driver's pid when it begins."""
+    """Closed loop: every pair has messages waiting all the time, as far as `most` on all of them suffice.
+
+    `since`: what was stored before is not looked at when all is checked. `during` is told the driver's pid when it
+    begins.
+    """
     with ExitStack() as stack:
         connection = stack.enter_context(psycopg.connect(servers.database_url, autocommit=True))
-        driver = stack.enter_context(_driver(arena, "--pairs", str(pairs), "--depth", str(depth(pairs))))
+        load = ("--pairs", str(pairs), "--depth", str(depth(pairs)), "--most", str(most))
+        driver = stack.enter_context(_driver(arena, *load))
         watched = {**roots, **servers.roots, "driver": driver.pid}
         _line(driver)
         time.sleep(window.warm)
@@ -78,8 +85,8 @@ def steady(
         "connections": connections,
         "driver": totals,
         "drained": drained,
-        "check": _check(arena),
-        "contradictions": contradictions(arena.sender, arena.receiver),
+        "check": _check(arena, since),
+        "contradictions": [] if since else contradictions(arena.sender, arena.receiver),
     }
 
 
@@ -182,6 +189,7 @@ def first_message(arena: Arena) -> None:
     """
     with _driver(arena, "--pairs", "1", "--every", "0.1", "--count", "0") as driver:
         _line(driver)
+        _line(driver)
     if not _drain(arena):
         raise RuntimeError(f"no message came through in {DRAIN_SECONDS:g} s; see the logs in {arena.sender.var.parent}")
 
@@ -213,7 +221,7 @@ def _drain(arena: Arena) -> bool:
         while time.monotonic() < deadline:
             left = connection.execute(
                 "SELECT count(*) FROM messaging_pair"
-                " WHERE direction = 'out' AND (queued > 0 OR in_flight_id IS NOT NULL)"
+                " WHERE direction = 'out' AND flow <> 'suspended' AND (queued > 0 OR in_flight_id IS NOT NULL)"
             ).fetchone()
             if left == (0,):
                 return True
@@ -244,20 +252,25 @@ def _submitted(arena: Arena, begin: float, end: float) -> int:
     return int(row[0]) if row else 0
 
 
-def _check(arena: Arena) -> dict[str, int]:
-    """Whether what was measured was right: over all runs since the hubs were set up."""
+def _check(arena: Arena, since: float) -> dict[str, int]:
+    """Whether what was measured was right: over all that was stored since then (seconds since the epoch)."""
     with psycopg.connect(arena.sender.database_url, autocommit=True) as connection:
         sent = connection.execute(
             "SELECT count(*), count(*) FILTER (WHERE state = 'delivered'), count(*) FILTER (WHERE attempts > 1)"
-            " FROM messaging_message WHERE direction = 'out'"
+            " FROM messaging_message WHERE direction = 'out' AND state <> 'failed' AND created_at >= to_timestamp(%s)",
+            [since],
         ).fetchone()
     with psycopg.connect(arena.receiver.database_url, autocommit=True) as connection:
         received = connection.execute(
-            "SELECT count(*), count(DISTINCT message_id) FROM messaging_message WHERE direction = 'in'"
+            "SELECT count(*), count(DISTINCT message_id) FROM messaging_message"
+            " WHERE direction = 'in' AND created_at >= to_timestamp(%s)",
+            [since],
         ).fetchone()
         order = connection.execute(
             "SELECT count(*) FROM (SELECT sequence_number - lag(sequence_number) OVER (PARTITION BY pair_id ORDER BY"
-            " position) AS step FROM messaging_message WHERE direction = 'in') AS steps WHERE step <> 1"
+            " position) AS step FROM messaging_message WHERE direction = 'in' AND created_at >= to_timestamp(%s))"
+            " AS steps WHERE step <> 1",
+            [since],
         ).fetchone()
     assert sent is not None and received is not None and order is not None
     return {

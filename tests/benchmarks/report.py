@@ -79,6 +79,9 @@ def _tables(raw: Figures, found: Figures) -> list[tuple[str, list[str], list[lis
     ]
     if limits:
         tables.append(("Limits of this machine", ["", "per second", "typical ms", "all per second"], limits))
+    if found["machines"]:
+        rows = [_costs(_plural(row["machines"], "machine"), row) for row in found["machines"]]
+        tables.append(("Each hub on several machines, as processes on this one", columns, rows))
     if raw.get("forgetting"):
         tables.append(_forgetting(raw["forgetting"]))
     if found["streams"]:

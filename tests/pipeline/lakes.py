@@ -104,9 +104,8 @@ class Writer:
     def __init__(self, raw: psycopg.Connection[Any], pattern: Message) -> None:
         self.raw = raw
         self.pattern = pattern
-        columns = [
-            f.column for f in Message._meta.concrete_fields if f.column not in ("id", "xid", "created_at", "position")
-        ]
+        own = ("id", "xid", "created_at", "position")
+        columns = [f.column for f in Message._meta.concrete_fields if f.column not in own and not f.generated]
         self._columns = ", ".join(columns)
 
     def event(self, count: int = 1, at: datetime = T, kind: str = "message.retrying") -> None:

@@ -86,8 +86,8 @@ class MessageRows:
 
 @cache
 def columns(model: type[models.Model]) -> tuple[models.Field[Any, Any], ...]:
-    """All columns of a table, those with a database default and the keys too."""
-    return tuple(model._meta.concrete_fields)
+    """All columns of a table, those with a database default and the keys too, but for those that are generated."""
+    return tuple(field for field in model._meta.concrete_fields if not field.generated)
 
 
 @contextmanager

@@ -21,7 +21,7 @@ class Command(BaseCommand):
         parser.add_argument("--quick", action="store_true", help="one short round: a look, not a measurement")
         parser.add_argument(
             "--only",
-            choices=("ours", "limits", "peer", "forgetting", "streams", "applications", "circuit"),
+            choices=("ours", "limits", "peer", "machines", "forgetting", "streams", "applications", "circuit"),
             help="only this part",
         )
         parser.add_argument("--seconds", type=_seconds, help="how long each run is measured, from 1 to 60 (default 10)")

@@ -74,6 +74,13 @@ class Command(BaseCommand):
         )
         parser.add_argument("--pairs", type=int, help="agreements between the hubs (a pair each way for each; 4)")
         parser.add_argument(
+            "--machines",
+            type=int,
+            choices=range(1, 5),
+            default=1,
+            help="of each hub: web server and worker each, on one database, with the traffic to them in turn",
+        )
+        parser.add_argument(
             "--hops",
             type=int,
             choices=range(2, MOST_HOPS + 1),
@@ -144,13 +151,16 @@ class Command(BaseCommand):
                     settings={"RMHUB_ENVIRONMENT": "DEMO"} if options["keep"] else None,
                     keep=Path(conf.settings.VAR_DIR) if options["keep"] else None,
                     folders=installation_folders() if options["keep"] else None,
+                    machines=options["machines"],
                     log=_told(options, log),
                 )
             )
             killed: Counter[str] = Counter()
             if options["kill"]:
                 path = stage.effects if receiving else None
-                stack.enter_context(_killer(supervisor, options["seed"], log, killed, path))
+                further = [machine.name for machines in stage.machines.values() for machine in machines]
+                victims = [*VICTIMS, *(f"{name}-{what}" for name in further for what in ("web", "worker"))]
+                stack.enter_context(_killer(supervisor, victims, options["seed"], log, killed, path))
             result = {**self._run(stage, options, log), "killed": dict(killed)}
             return _proven(result, [stage.buyer, stage.seller], log)
 
@@ -250,6 +260,8 @@ class Command(BaseCommand):
 def _refuse(options: dict[str, Any], names: Sequence[str], said: str) -> None:
     """Raises CommandError for options that mean nothing here."""
     given = [name for name in names if options[name]]
+    if options["machines"] > 1:
+        given.append("machines")
     if options["profile"] != Profile.EBXML:
         given.append("profile")
     if given:
@@ -293,7 +305,12 @@ def _work(options: dict[str, Any]) -> float:
 
 @contextmanager
 def _killer(
-    supervisor: Supervisor, seed: int, log: Log, killed: Counter[str], effects_file: Path | None
+    supervisor: Supervisor,
+    victims: Sequence[str],
+    seed: int,
+    log: Log,
+    killed: Counter[str],
+    effects_file: Path | None,
 ) -> Iterator[None]:
     """Kills a web server, a worker or the application -9 every few seconds until the block ends.
 
@@ -304,7 +321,8 @@ def _killer(
     """
     chance = random.Random(seed)  # noqa: S311
     stop = threading.Event()
-    victims = (*VICTIMS, APPLICATION) if effects_file else VICTIMS
+    if effects_file:
+        victims = [*victims, APPLICATION]
 
     def kill() -> None:
         first = [chance.choice(("a-web", "b-web")), chance.choice(("a-worker", "b-worker"))]

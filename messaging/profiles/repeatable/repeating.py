@@ -234,7 +234,8 @@ def _queues(heads: Mapping[uuid.UUID, Message], room: Mapping[uuid.UUID, int]) -
         return queues
     rows = Message.objects.raw(
         "SELECT m.* FROM unnest(%s::uuid[], %s::int[]) AS p(id, room) CROSS JOIN LATERAL ("
-        " SELECT * FROM messaging_message WHERE pair_id = p.id AND state = 'queued' AND due_at IS NULL"
+        " SELECT * FROM messaging_message WHERE pair_id = p.id AND standing = 'open' AND state = 'queued'"
+        " AND due_at IS NULL"
         " ORDER BY position LIMIT p.room) AS m",
         [list(more), list(more.values())],
     )

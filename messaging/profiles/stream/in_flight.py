@@ -53,7 +53,7 @@ _IN_FLIGHT = (
     "SELECT pair_id, id, message_id, sequence_number, COALESCE(previous_number, sequence_number - 1), state, due_at,"
     " expires_at, attempts, cause, cause_detail, agreement_version_id, forwarded_from_id FROM messaging_message"
     " WHERE pair_id = ANY(%s) AND direction = 'out'"
-    " AND state IN ('sending', 'awaiting_ack', 'retrying') AND tx_sequence_id IS NOT NULL"
+    " AND standing = 'open' AND state <> 'queued' AND tx_sequence_id IS NOT NULL"
     " ORDER BY pair_id, tx_sequence_id, sequence_number"
 )
 

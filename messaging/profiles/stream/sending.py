@@ -112,7 +112,8 @@ def _queues(wanted: Mapping[uuid.UUID, int]) -> dict[uuid.UUID, list[Message]]:
         return {}
     rows = Message.objects.raw(
         "SELECT m.* FROM unnest(%s::uuid[], %s::int[]) AS p(id, room) CROSS JOIN LATERAL ("
-        " SELECT * FROM messaging_message WHERE pair_id = p.id AND state = 'queued' AND due_at IS NULL"
+        " SELECT * FROM messaging_message WHERE pair_id = p.id AND standing = 'open' AND state = 'queued'"
+        " AND due_at IS NULL"
         " ORDER BY position LIMIT p.room) AS m",
         [list(wanted), list(wanted.values())],
     )

@@ -54,7 +54,7 @@ BIG = (Pair, Delivery, Message, MessageIdentity, Payload, Signal, Transmission, 
 def multiply(model: type[models.Model], rows: str = f"generate_series(1, {ROWS}) AS n", **changes: str) -> None:
     """Copies the model's first row once for each of `rows`. `changes` are SQL expressions over them."""
     table = model._meta.db_table
-    columns = [f.column for f in model._meta.concrete_fields if f.column != "xid"]
+    columns = [f.column for f in model._meta.concrete_fields if f.column != "xid" and not f.generated]
     if isinstance(model._meta.pk, models.AutoField):
         columns.remove("id")
     else:
