@@ -286,23 +286,24 @@ CELERY_BROKER_TRANSPORT_OPTIONS = {
 }
 CELERY_TASK_PUBLISH_RETRY = False
 CELERY_WORKER_ENABLE_REMOTE_CONTROL = False
-# Workers look for due work by themselves, every RMHUB_SWEEP_SECONDS; this is the net below that.
+# Workers look for due work by themselves, every RMHUB_SWEEP_SECONDS; this is the net below that. Nobody looks for the
+# last two.
 CELERY_BEAT_SCHEDULE = {
-    name: {"task": f"messaging.{name}", "schedule": 30, "options": {"expires": 30}}
-    for name in (
-        "send_due",
-        "deliver_due",
-        "webhooks_due",
-        "jobs_due",
-        "pollers_due",
-        "transactions_due",
-        "monitors_due",
-        "traffic_due",
-        "pipeline_due",
-        "notifications_due",
-        "audit_seal",
-        "housekeeping",
-    )
+    name: {"task": f"messaging.{name}", "schedule": seconds, "options": {"expires": seconds}}
+    for name, seconds in {
+        "send_due": 60,
+        "deliver_due": 60,
+        "webhooks_due": 60,
+        "jobs_due": 60,
+        "pollers_due": 60,
+        "transactions_due": 60,
+        "monitors_due": 60,
+        "traffic_due": 60,
+        "notifications_due": 60,
+        "audit_seal": 60,
+        "pipeline_due": 30,
+        "housekeeping": 30,
+    }.items()
 }
 CELERY_BEAT_SCHEDULE_FILENAME = str(VAR_DIR / "run" / f"beat-{_cookie_suffix or 'hub'}")
 

@@ -60,11 +60,12 @@ class WorkerLock:
                 return
             try:
                 with connection.cursor() as cursor:
-                    cursor.execute(_RENEW, [self.number, GAP, LEASE])
-                    row = cursor.fetchone()
-                if row is None:
+                    cursor.execute(_RENEW, [self.number, GAP, LEASE, self.number, RENEW_SECONDS])
+                    may_judge, others = cursor.fetchone()
+                if may_judge is None:
                     self._enter()
-                _strike_off(self.number, may_judge=row is not None and bool(row[0]))
+                if others or may_judge is None:
+                    _strike_off(self.number, may_judge=bool(may_judge))
             except Error:
                 connection.close()  # a new one may do better
                 raise
@@ -97,11 +98,18 @@ class WorkerLock:
             _extend(list(living()))
 
 
-# Whether it may judge others goes with the renewal: it has, when its presence is unbroken for as long as a lease.
+# Whether it may judge others goes with the renewal: it may, when its presence is unbroken for as long as a lease; NULL
+# when it is broken. And whether there are others to judge, which have not renewed theirs lately.
 _RENEW = """
-UPDATE messaging_worker SET renewed_at = clock_timestamp()
-WHERE number = %s AND renewed_at > clock_timestamp() - make_interval(secs => %s)
-RETURNING held_since < clock_timestamp() - make_interval(secs => %s)
+WITH own AS (
+    UPDATE messaging_worker SET renewed_at = clock_timestamp()
+    WHERE number = %s AND renewed_at > clock_timestamp() - make_interval(secs => %s)
+    RETURNING held_since < clock_timestamp() - make_interval(secs => %s) AS may_judge
+)
+SELECT (SELECT may_judge FROM own), EXISTS (
+    SELECT FROM messaging_worker
+    WHERE number <> %s AND renewed_at < clock_timestamp() - make_interval(secs => %s)
+)
 """
 _ENTER = """
 INSERT INTO messaging_worker (number, name, node, pid, started, held_since, renewed_at)

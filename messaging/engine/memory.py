@@ -49,7 +49,7 @@ _LEAST_SKEW = 300
 # What this process saw last. A row that is older, or another one, was put there by somebody who restored a backup.
 _seen: tuple[uuid.UUID, datetime] | None = None
 _looked_at: float | None = None
-LOOK_SECONDS = 1.0
+LOOK_SECONDS = 2.0
 
 
 class MemoryChanged(Exception):
@@ -68,7 +68,7 @@ class _Note:
 def look() -> None:
     """Call before anything is taken in, sent or handed over: a memory that was lost is noticed before it is relied on.
 
-    The first call of a process compares row and file; then the row is looked at once a second at most. Raises
+    The first call of a process compares row and file; then the row is looked at every two seconds at most. Raises
     DatabaseError, OSError. Call outside of transactions.
     """
     global _looked_at

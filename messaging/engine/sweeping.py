@@ -112,7 +112,9 @@ class Sweeper:
             log.warning("the database is back", extra={"action": "database_back", "seconds": round(away, 1)})
 
     def _sweep(self) -> None:
-        while not self._over.wait(0.1):
+        pause = 0.1
+        while not self._over.wait(pause):
+            pause = 0.1
             if self._away_since is not None:
                 continue  # what could be done without it?
             if self._first is not None:
@@ -131,6 +133,7 @@ class Sweeper:
                         continue
                     turn.running, turn.begun = True, now
                 self._pool.submit(self._run, name, turn)
+            pause = min(1.0, max(0.05, self._looked_at + self._every - time.monotonic()))
         connection.close()
 
     def _due(self) -> Collection[str]:

@@ -9,9 +9,18 @@ Runs with the environment of the hub, and makes the tables of its database first
 from __future__ import annotations
 
 import sys
+from copy import copy
+from typing import TYPE_CHECKING
 
 import django
 from django.core.management import call_command
+
+from rmhub.ids import uuid7
+
+if TYPE_CHECKING:
+    from django.db import models
+
+    from partners.models import Agreement
 
 SERVICE = "urn:bench:documents"
 ACTION = "Send"
@@ -31,33 +40,73 @@ def main() -> None:
     django.setup()
     call_command("migrate", verbosity=0)
     from messaging.engine import pairs
+    from messaging.models import Pair
     from partners import registry, services
     from partners.choices import CredentialKind
-    from partners.models import Endpoint, Party
-
-    def endpoint(party: Party, url: str, number: int, address: str = "") -> Endpoint:
-        uri = f"{url}/ebxml/msh/p{number}"
-        return services.endpoint_create(party=party, name=f"p{number}", uri=uri, address=address)
 
     own = services.party_create(name=own_name, is_own=True, identifiers=[("DUNS", _duns(own_name))])
     partner = services.party_create(name=partner_name, identifiers=[("DUNS", _duns(partner_name))])
     basic = CredentialKind.BASIC
     services.credential_issue(party=partner, kind=basic, username=partner_name, secret=SECRET)
     services.credential_store_outbound(party=partner, kind=basic, username=own_name, secret=SECRET)
-    for number in range(1, int(count) + 1):
-        last = number > int(count) - int(refused)
-        agreement = services.agreement_create(
+
+    def agreement(number: int, address: str, **terms: object) -> Agreement:
+        made = services.agreement_create(
             tpa_id=tpa_id(number),
             own_party=own,
             partner=partner,
-            own_endpoint=endpoint(own, own_url, number),
-            partner_endpoint=endpoint(partner, partner_url, number, f"{partner_url}/api/v1/nowhere" if last else ""),
+            own_endpoint=services.endpoint_create(party=own, name=f"p{number}", uri=f"{own_url}{path(number)}"),
+            partner_endpoint=services.endpoint_create(
+                party=partner, name=f"p{number}", uri=f"{partner_url}{path(number)}", address=address
+            ),
             services=[(SERVICE, "*", "both")],
-            **(TERMS | (REFUSED if last else {})),  # type: ignore[arg-type]
+            **TERMS | terms,  # type: ignore[arg-type]
         )
-        services.version_activate(version=agreement.versions.get())
+        services.version_activate(version=made.versions.get())
+        return made
+
+    good = int(count) - int(refused)
+    _repeat(agreement(1, ""), range(2, good + 1))
+    if int(refused):
+        first = agreement(good + 1, f"{partner_url}/api/v1/nowhere", **REFUSED)
+        _repeat(first, range(good + 2, int(count) + 1))
     registry.reset()
-    pairs.ensure_pairs()
+    terms = registry.current().by_tpa_id(tpa_id(1))
+    assert terms is not None
+    for pair_id in (pairs.outbound_pair_id(terms), pairs.inbound_pair_id(terms)):
+        like = Pair.objects.get(pk=pair_id)
+        more = [copy(like) for _ in range(2, int(count) + 1)]
+        for number, pair in enumerate(more, start=2):
+            pair.pk, pair.code = uuid7(), f"{like.code}{number}"
+            for uri in ("sender_uri", "receiver_uri"):
+                setattr(pair, uri, getattr(pair, uri).replace(path(1), path(number)))
+        Pair.objects.bulk_create(more, batch_size=1000)
+
+
+def path(number: int) -> str:
+    """Where the messaging services of an agreement are, on both sides."""
+    return f"/ebxml/msh/p{number}"
+
+
+def _repeat(like: Agreement, numbers: range) -> None:
+    """Further agreements like one that was made by the services: thousands of them in seconds."""
+    version = like.versions.select_related("own_endpoint", "partner_endpoint").get()
+    (service,) = version.services.all()
+    for some in (numbers[at : at + 1000] for at in range(0, len(numbers), 1000)):
+        rows: list[list[models.Model]] = [[], [], [], []]
+        for number in some:
+            ends = [copy(version.own_endpoint), copy(version.partner_endpoint)]
+            for end in ends:
+                end.pk, end.name = uuid7(), f"p{number}"
+                end.uri = f"{end.uri.rpartition('/ebxml/')[0]}{path(number)}"
+            agreement, terms, allowed = copy(like), copy(version), copy(service)
+            agreement.pk, agreement.tpa_id = uuid7(), tpa_id(number)
+            terms.pk, terms.agreement, (terms.own_endpoint, terms.partner_endpoint) = uuid7(), agreement, ends
+            allowed.pk, allowed.version = None, terms
+            for into, made in zip(rows, (ends, (agreement,), (terms,), (allowed,)), strict=True):
+                into.extend(made)
+        for made in rows:
+            type(made[0])._default_manager.bulk_create(made)
 
 
 def _duns(name: str) -> str:

@@ -196,6 +196,34 @@ def test_counts_are_those_of_the_events_in_whatever_order_they_commit(
 
 @pytest.mark.long
 @pytest.mark.acceptance
+def test_a_watch_whose_python_process_starts_too_late_begins_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    from messaging.pipeline.live import query
+
+    tried: list[int] = []
+    said: list[str] = []
+
+    def watch(*failures: Exception) -> None:
+        left = list(failures)
+
+        def tries(*args: object, **options: object) -> None:
+            tried.append(1)
+            if left:
+                raise left.pop(0)
+
+        monkeypatch.setattr(query, "_watch", tries)
+        query.run(lambda: pytest.fail("no session is made"), once=True, stop=threading.Event(), say=said.append)
+
+    late = RuntimeError(f"{query.NOT_STARTED}.")
+    watch(late, late)
+    assert (len(tried), len(said)) == (3, 2)
+    with pytest.raises(RuntimeError, match="connect back"):
+        watch(*[late] * query.STARTS)
+    assert len(tried) == 3 + query.STARTS
+    with pytest.raises(ValueError):
+        watch(ValueError("another one"))
+    assert len(tried) == 4 + query.STARTS
+
+
 def test_killed_in_the_middle_it_has_counted_each_event_once(lake: Path, tmp_path: Path) -> None:
     partner = partner_side()
     with connection.cursor() as cursor:

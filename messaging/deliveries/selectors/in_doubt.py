@@ -353,8 +353,8 @@ class Counts:
 COUNTS = (
     "(SELECT count(*) FROM (SELECT 1 FROM messaging_delivery WHERE state = 'in_doubt'"
     " AND (remind_at IS NULL OR remind_at <= %s) LIMIT %s) AS counted),"
-    " (SELECT count(*) FROM (SELECT 1 FROM messaging_message WHERE state = 'in_doubt' AND direction = 'out'"
-    " AND state NOT IN ('delivered', 'received') AND (remind_at IS NULL OR remind_at <= %s) LIMIT %s) AS counted)"
+    " (SELECT count(*) FROM (SELECT 1 FROM messaging_message WHERE standing = 'in_doubt' AND direction = 'out'"
+    " AND (remind_at IS NULL OR remind_at <= %s) LIMIT %s) AS counted)"
 )
 
 

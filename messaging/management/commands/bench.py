@@ -22,7 +22,8 @@ class Command(BaseCommand):
         parser.add_argument(
             "--only",
             choices=("ours", "limits", "peer", "machines", "forgetting", "streams", "applications", "circuit"),
-            help="only this part",
+            nargs="+",
+            help="only these parts",
         )
         parser.add_argument("--seconds", type=_seconds, help="how long each run is measured, from 1 to 60 (default 10)")
         parser.add_argument("--pairs", type=_pairs, help="numbers of pairs, for example 1,10,100 (the default)")
@@ -48,8 +49,8 @@ class Command(BaseCommand):
             profile = not (options["quick"] or options["only"])
         plan = dataclasses.replace(plan, profile=profile)
         if options["only"]:
-            plan = dataclasses.replace(plan, parts=(options["only"],))
-        if options["only"] == "circuit" and not options["quick"]:
+            plan = dataclasses.replace(plan, parts=tuple(options["only"]))
+        if options["only"] == ["circuit"] and not options["quick"]:
             plan = dataclasses.replace(plan, deaths=3)
         if options["pairs"]:
             plan = dataclasses.replace(plan, pairs=options["pairs"])

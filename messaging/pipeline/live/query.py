@@ -178,6 +178,11 @@ def start(
     return writer.start()
 
 
+# Spark gives the Python process of a source ten seconds to start, whatever is configured; a busy machine needs longer.
+NOT_STARTED = "Python worker failed to connect back"
+STARTS = 5
+
+
 def run(
     spark: Callable[[], SparkSession],
     *,
@@ -190,6 +195,17 @@ def run(
 
     Raises Busy, and what the query failed with; then the next watch begins with a new checkpoint, which is always safe.
     """
+    for left in reversed(range(STARTS)):
+        try:
+            _watch(spark, once=once, stop=stop, say=say, rows=rows)
+            return
+        except Exception as error:
+            if not left or NOT_STARTED not in str(error):
+                raise
+            say("Spark's Python process did not start in time; the watch begins again.")
+
+
+def _watch(spark: Callable[[], SparkSession], *, once: bool, stop: Flag, say: Callable[[str], None], rows: int) -> None:
     with _alone() as alone:
         folder().mkdir(parents=True, exist_ok=True)
         place = live_watch.begin(lambda epoch: (checkpoint(epoch) / "offsets").is_dir())

@@ -173,7 +173,7 @@ def many(partner: PartnerSide) -> Message:
         "created_at": made_at,
         "state": "CASE WHEN n % 100 = 0 THEN 'failed' ELSE 'delivered' END",
     }
-    columns = [field.column for field in Message._meta.concrete_fields]
+    columns = [field.column for field in Message._meta.concrete_fields if not field.generated]
     with connection.cursor() as cursor:
         cursor.execute(
             f"INSERT INTO messaging_message ({', '.join(columns)})"
