@@ -72,7 +72,7 @@ TOGETHER = "CREATE STATISTICS message_standing (mcv) ON state, standing FROM mes
 # Every message moves its pair's row twice or more, and its own; with room beside it the new version stays in its page.
 ROOM = [
     "ALTER TABLE messaging_pair SET (fillfactor = 60)",
-    "ALTER TABLE messaging_message SET (fillfactor = 80)",
+    "ALTER TABLE messaging_message SET (fillfactor = 50)",
 ]
 
 
