@@ -10,7 +10,7 @@ pair without trouble. Everything else, and everything while no worker is known, 
 from __future__ import annotations
 
 import uuid
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 
@@ -20,7 +20,7 @@ from messaging import profile, storage
 from messaging.choices import Direction
 from messaging.engine import handover, preparing
 from messaging.engine.handover import PLAIN_BYTES, Seat
-from messaging.engine.pairs import is_due
+from messaging.engine.pairs import is_due, queues
 from messaging.engine.preparing import Claim, JobKind
 from messaging.engine.snapshots import apply_outbound, lease_seconds, outbound_state, sender_policy
 from messaging.models import Event, Message, Pair, Payload, Signal
@@ -148,18 +148,9 @@ def is_ready(pair: Pair) -> bool:
     )
 
 
-def heads(pair_ids: list[uuid.UUID]) -> dict[uuid.UUID, Message]:
-    """The first queued message of each pair: one index probe a pair, however long the queues are."""
-    if not pair_ids:
-        return {}
-    rows = Message.objects.raw(
-        "SELECT m.* FROM unnest(%s::uuid[]) AS p(id) CROSS JOIN LATERAL ("
-        " SELECT * FROM messaging_message WHERE pair_id = p.id AND standing = 'open' AND state = 'queued'"
-        " AND due_at IS NULL"
-        " ORDER BY position LIMIT 1) AS m",
-        [pair_ids],
-    )
-    return {message.pair_id: message for message in rows}
+def heads(pair_ids: Iterable[uuid.UUID]) -> dict[uuid.UUID, Message]:
+    """The first queued message of each pair."""
+    return {pair_id: first for pair_id, (first, *_) in queues(dict.fromkeys(pair_ids, 1)).items()}
 
 
 def begin(pair: Pair, message: Message, payloads: list[Payload], terms: Terms, now: datetime) -> bytes:

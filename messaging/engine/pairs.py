@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import datetime
 from functools import partial
@@ -268,3 +268,27 @@ def enqueue(message: Message, pair: Pair, terms: Terms, now: datetime) -> None:
 def is_due(pair: Pair, now: datetime) -> bool:
     """Whether a claim would find the pair."""
     return pair.due_at is not None and pair.due_at <= now and pair.gate == Gate.OPEN
+
+
+def queues(room: Mapping[uuid.UUID, int]) -> dict[uuid.UUID, list[Message]]:
+    """The first queued messages of pairs, in their order: as many as each has `room` for, up to one of another profile.
+
+    One index probe a pair, however long its queue is. A pair without any is left out.
+    """
+    if not room:
+        return {}
+    rows = Message.objects.raw(
+        "SELECT m.* FROM unnest(%s::uuid[], %s::int[]) AS p(id, room) CROSS JOIN LATERAL ("
+        " SELECT * FROM messaging_message WHERE pair_id = p.id AND standing = 'open' AND state = 'queued'"
+        " AND due_at IS NULL ORDER BY position LIMIT p.room) AS m",
+        [list(room), list(room.values())],
+    )
+    versions = registry.current()
+    found: dict[uuid.UUID, list[Message]] = {}
+    for message in sorted(rows, key=lambda message: message.position):
+        found.setdefault(message.pair_id, []).append(message)
+    for pair_id, waiting in found.items():
+        spoken = [profile.of(versions.version(message.agreement_version_id)) for message in waiting]
+        limit = next((at for at, other in enumerate(spoken) if other is not spoken[0]), len(waiting))
+        found[pair_id] = waiting[:limit]
+    return found

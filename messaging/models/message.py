@@ -23,7 +23,7 @@ SEMANTICS = [(value.value, value.value) for value in Semantics]
 
 
 class Standing(Func):
-    """What `Message.standing` is made of."""
+    """Make `Message.standing` from the state."""
 
     template = (
         "(CASE WHEN state IN ('queued', 'sending', 'awaiting_ack', 'retrying') THEN 'open'"
@@ -44,7 +44,7 @@ class StateField(models.CharField):
 
 
 class _WithStanding(BuiltinLookup):
-    """A comparison with states, and with their standings where indexes know those."""
+    """Compare with states, and with their standings where indexes know those."""
 
     def as_sql(self, compiler: Any, connection: Any) -> tuple[str, Any]:
         sql, params = super().as_sql(compiler, connection)
@@ -61,12 +61,12 @@ class _WithStanding(BuiltinLookup):
 
 @StateField.register_lookup
 class StateIs(_WithStanding, Exact):
-    """`state=`"""
+    """Compare with one state (`state=`)."""
 
 
 @StateField.register_lookup
 class StateIn(_WithStanding, In):
-    """`state__in=`"""
+    """Compare with several states (`state__in=`)."""
 
 
 class Message(Identified):

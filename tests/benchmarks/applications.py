@@ -13,8 +13,6 @@ run with the environment of the hub.
 from __future__ import annotations
 
 import base64
-import json
-import os
 import shutil
 import subprocess
 import sys
@@ -29,7 +27,7 @@ import psycopg
 from rmhub.hubs import BASE, Hub, free_ports
 from tests.benchmarks.arena import Say, Servers, fresh_database, redis_database, supervised
 from tests.benchmarks.hub_runs import Window, contradictions
-from tests.benchmarks.limits import bare_server
+from tests.benchmarks.limits import bare_server, load
 from tests.benchmarks.machine import costs, look, spread
 from tests.benchmarks.prepare import ACTION, SECRET, SERVICE
 
@@ -120,13 +118,7 @@ def _count(hub: Hub, sql: str) -> int:
 
 def _post(hub: Hub, seconds: float) -> dict[str, Any]:
     credential = "Basic " + base64.b64encode(f"partner:{SECRET}".encode()).decode()
-    words = (str(hub.port), str(CONNECTIONS), str(seconds), f"/exchange/{TPA_ID}/", credential)
-    argv = [sys.executable, "-m", "tests.benchmarks.post_load", *words]
-    done = subprocess.run(argv, cwd=BASE, env=os.environ, capture_output=True, text=True, check=False)
-    if done.returncode != 0:
-        raise RuntimeError(f"the load generator failed:\n{done.stderr.strip()[-2000:]}")
-    found: dict[str, Any] = json.loads(done.stdout)
-    return found
+    return load(hub.port, CONNECTIONS, seconds, f"/exchange/{TPA_ID}/", credential)
 
 
 def _inside(hub: Hub, *words: str) -> None:

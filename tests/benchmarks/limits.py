@@ -51,13 +51,20 @@ def bare_server(var: Path, port: int) -> Process:
     )
 
 
-def _posts(port: int, connections: int, seconds: float, root: dict[str, int]) -> dict[str, Any]:
-    before = trees(root)["bare"]
-    argv = [sys.executable, "-m", "tests.benchmarks.post_load", str(port), str(connections), str(seconds)]
+def load(port: int, connections: int, seconds: float, *request: str) -> dict[str, Any]:
+    """What `post_load` has counted; `request`: its path and authorization. Raises RuntimeError with what it said."""
+    words = (str(port), str(connections), str(seconds), *request)
+    argv = [sys.executable, "-m", "tests.benchmarks.post_load", *words]
     done = subprocess.run(argv, cwd=BASE, capture_output=True, text=True, check=False)
     if done.returncode != 0:
         raise RuntimeError(f"the load generator failed:\n{done.stderr.strip()[-2000:]}")
     found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
+def _posts(port: int, connections: int, seconds: float, root: dict[str, int]) -> dict[str, Any]:
+    before = trees(root)["bare"]
+    found = load(port, connections, seconds)
     used: Cpu = trees(root)["bare"] - before
     return {
         "kind": "posts",

@@ -17,13 +17,13 @@ from django.db.models import Case, F, Q, Value, When
 from messaging import dispatch, storage
 from messaging.choices import MessageState, Outcome
 from messaging.engine import preparing
-from messaging.engine.pairs import stop
+from messaging.engine.pairs import is_due, queues, stop
 from messaging.engine.preparing import Claim, JobKind
 from messaging.engine.snapshots import REPEATABLE_FIELDS, repeat_policy
 from messaging.journal import events, incidents
 from messaging.models import Event, Message, Pair, Payload, Transmission
 from messaging.models.bulk import bulk_set
-from messaging.profile import in_flight_limit, of
+from messaging.profile import in_flight_limit
 from messaging.protocol.messages import Happened, move_repeatable
 from messaging.protocol.pair_state import Flow, Gate
 from messaging.protocol.repeating import Act, State, Step, begin, deadline, expire
@@ -58,11 +58,6 @@ def _at_once(pair: Pair, terms: Terms) -> int:
     return 1 if pair.probing else in_flight_limit(terms)
 
 
-def is_due(pair: Pair, now: datetime) -> bool:
-    """Whether a claim would find the pair."""
-    return pair.due_at is not None and pair.due_at <= now and pair.gate == Gate.OPEN
-
-
 def promote(pairs: Sequence[Pair], heads: Mapping[uuid.UUID, Message], claim: Claim) -> None:
     """Puts queued messages of locked pairs in flight, in their order, as many as may be.
 
@@ -74,12 +69,13 @@ def promote(pairs: Sequence[Pair], heads: Mapping[uuid.UUID, Message], claim: Cl
     for pair in pairs:
         terms = _terms(heads[pair.pk])
         room[pair.pk] = min(_at_once(pair, terms) - pair.out_now, share)
-    queues = _queues(heads, room)
-    payloads = preparing.payloads_of(message.pk for queue in queues.values() for message in queue)
+    waiting = {pair_id: [heads[pair_id]] for pair_id, count in room.items() if count > 0}
+    waiting |= queues({pair_id: count for pair_id, count in room.items() if count > 1})
+    payloads = preparing.payloads_of(message.pk for queue in waiting.values() for message in queue)
     changed: list[Message] = []
     for pair in pairs:
         terms = _terms(heads[pair.pk])
-        for message in queues.get(pair.pk, ()):
+        for message in waiting.get(pair.pk, ()):
             if not claim.carries(message):
                 break
             changed.append(message)
@@ -223,30 +219,6 @@ def maybe_sent(
 
 def _terms(message: Message) -> Terms:
     return registry.current().version(message.agreement_version_id)
-
-
-def _queues(heads: Mapping[uuid.UUID, Message], room: Mapping[uuid.UUID, int]) -> dict[uuid.UUID, list[Message]]:
-    """The messages that go out now, by pair, in their order: as many as there is room, up to one of another profile."""
-    wanted = {pair_id: count for pair_id, count in room.items() if count > 0}
-    queues = {pair_id: [heads[pair_id]] for pair_id in wanted}
-    more = {pair_id: count for pair_id, count in wanted.items() if count > 1}
-    if not more:
-        return queues
-    rows = Message.objects.raw(
-        "SELECT m.* FROM unnest(%s::uuid[], %s::int[]) AS p(id, room) CROSS JOIN LATERAL ("
-        " SELECT * FROM messaging_message WHERE pair_id = p.id AND standing = 'open' AND state = 'queued'"
-        " AND due_at IS NULL"
-        " ORDER BY position LIMIT p.room) AS m",
-        [list(more), list(more.values())],
-    )
-    found: dict[uuid.UUID, list[Message]] = {pair_id: [] for pair_id in more}
-    for message in sorted(rows, key=lambda message: message.position):
-        found[message.pair_id].append(message)
-    for pair_id, messages in found.items():
-        others = (at for at, message in enumerate(messages) if not of(_terms(message)).answered_at_once)
-        limit = next(others, len(messages))
-        queues[pair_id] = messages[:limit]
-    return queues
 
 
 def _first_send(pair: Pair, message: Message, payloads: list[Payload], claim: Claim) -> bool:

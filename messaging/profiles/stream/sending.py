@@ -14,6 +14,7 @@ from datetime import datetime
 from messaging import storage
 from messaging.choices import MessageState
 from messaging.engine import preparing
+from messaging.engine.pairs import queues
 from messaging.engine.preparing import Claim, JobKind
 from messaging.journal import events
 from messaging.models import Message, Pair, Payload
@@ -89,44 +90,21 @@ def _send(found: Sequence[Flight], next_up: Mapping[uuid.UUID, Terms], claim: Cl
         left = room(flight.state, flight.policy, share - len(again[flight.pair.pk]))
         if flight.pair.pk in next_up and left > 0:
             wanted[flight.pair.pk] = left
-    queues = _queues(wanted)
+    waiting = queues(wanted)
     repeated = _again(found, again)
-    payloads = preparing.payloads_of([*repeated, *(message.pk for queue in queues.values() for message in queue)])
+    payloads = preparing.payloads_of([*repeated, *(message.pk for queue in waiting.values() for message in queue)])
     sent: list[Message] = []
     for flight in found:
         for act in again[flight.pair.pk]:
             message = repeated[flight.rows[act.number].pk]
             sent += _transmit(flight, act, message, payloads[message.pk], claim)
-        for message in moving.living(flight, queues.get(flight.pair.pk, ()), claim.now):
+        for message in moving.living(flight, waiting.get(flight.pair.pk, ()), claim.now):
             begun = _first_send(flight, message, payloads[message.pk], claim) if claim.carries(message) else []
             if not begun:
                 break
             sent += begun
     bulk_set(sent, _SENT_FIELDS)
     claim.written += in_flight.finish(found, claim.now)
-
-
-def _queues(wanted: Mapping[uuid.UUID, int]) -> dict[uuid.UUID, list[Message]]:
-    """The messages that go out next, by pair, in order: as many as there is room, up to one of another profile."""
-    if not wanted:
-        return {}
-    rows = Message.objects.raw(
-        "SELECT m.* FROM unnest(%s::uuid[], %s::int[]) AS p(id, room) CROSS JOIN LATERAL ("
-        " SELECT * FROM messaging_message WHERE pair_id = p.id AND standing = 'open' AND state = 'queued'"
-        " AND due_at IS NULL"
-        " ORDER BY position LIMIT p.room) AS m",
-        [list(wanted), list(wanted.values())],
-    )
-    versions = registry.current()
-    found: dict[uuid.UUID, list[Message]] = {pair_id: [] for pair_id in wanted}
-    for message in sorted(rows, key=lambda message: message.position):
-        found[message.pair_id].append(message)
-    for pair_id, queue in found.items():
-        others = (
-            at for at, message in enumerate(queue) if not of(versions.version(message.agreement_version_id)).windowed
-        )
-        found[pair_id] = queue[: next(others, len(queue))]
-    return found
 
 
 def _again(found: Iterable[Flight], again: Mapping[uuid.UUID, list[Act]]) -> dict[uuid.UUID, Message]:
