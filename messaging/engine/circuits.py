@@ -29,6 +29,7 @@ from messaging.exceptions import NotFound
 from messaging.journal import audit, events, incidents
 from messaging.journal.audit import Actor
 from messaging.models import Circuit, Event, Incident, Pair
+from messaging.models.bulk import read
 from messaging.protocol import circuit as core
 from messaging.protocol.circuit import UNREACHABLE, Seen, State, Verdict
 from messaging.protocol.pair_state import Flow
@@ -227,14 +228,13 @@ def _is_known(what: Seen, found: tuple[core.Circuit, str] | None) -> bool:
 
 def _locked(servers: list[str], now: datetime) -> list[Circuit]:
     """The rows of these servers, made where missing: in one order, so that two groups never wait for each other."""
-    return list(
-        Circuit.objects.raw(
-            "INSERT INTO messaging_circuit AS c"
-            " (address, state, failures, opened_times, cause, detail, updated_at)"
-            " SELECT address, 'closed', 0, 0, '', '', %s FROM unnest(%s::text[]) WITH ORDINALITY AS s(address, place)"
-            " ORDER BY place ON CONFLICT (address) DO UPDATE SET updated_at = excluded.updated_at RETURNING c.*",
-            [now, servers],
-        )
+    return read(
+        Circuit,
+        "INSERT INTO messaging_circuit AS c"
+        " (address, state, failures, opened_times, cause, detail, updated_at)"
+        " SELECT address, 'closed', 0, 0, '', '', %s FROM unnest(%s::text[]) WITH ORDINALITY AS s(address, place)"
+        " ORDER BY place ON CONFLICT (address) DO UPDATE SET updated_at = excluded.updated_at RETURNING c.*",
+        [now, servers],
     )
 
 

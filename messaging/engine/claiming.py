@@ -23,7 +23,7 @@ from messaging.engine.preparing import Claim, Job, JobKind, parcel
 from messaging.engine.snapshots import OUTBOUND_FIELDS, apply_outbound, outbound_state, sender_policy
 from messaging.journal import events
 from messaging.models import Event, Message, Pair, Payload, Signal, Transmission
-from messaging.models.bulk import bulk_insert, bulk_set
+from messaging.models.bulk import bulk_insert, bulk_set, read, together
 from messaging.profiles.repeatable import repeating
 from messaging.profiles.stream import moving, receipts
 from messaging.profiles.stream import sending as streams
@@ -56,20 +56,20 @@ def claim_due(*, limit: int, worker: int = 0, passed_over: Collection[uuid.UUID]
         _claim_messages(claim)
         for transmission in claim.transmissions:
             transmission.worker = worker
-        bulk_insert(claim.transmissions)
-        events.write(claim.written)
+        with together():
+            bulk_insert(claim.transmissions)
+            events.write(claim.written)
     transmitting.report(claim.silent, claim.held, claim.now)
     return claim.jobs
 
 
 def _claim_pairs(claim: Claim) -> None:
     # SKIP LOCKED: a pair that an acknowledgement or a person holds right now is looked at again at the next wake-up.
-    pairs = list(
-        Pair.objects.raw(
-            "SELECT * FROM messaging_pair WHERE due_at <= %s AND due_at IS NOT NULL AND gate = 'open'"  # noqa: S608
-            f" AND direction = 'out'{claim.but('id')} ORDER BY due_at LIMIT %s FOR UPDATE SKIP LOCKED",
-            claim.parameters,
-        )
+    pairs = read(
+        Pair,
+        "SELECT * FROM messaging_pair WHERE due_at <= %s AND due_at IS NOT NULL AND gate = 'open'"  # noqa: S608
+        f" AND direction = 'out'{claim.but('id')} ORDER BY due_at LIMIT %s FOR UPDATE SKIP LOCKED",
+        claim.parameters,
     )
     if not pairs:
         return
@@ -93,10 +93,11 @@ def _claim_pairs(claim: Claim) -> None:
         if message is not None:
             changed.append(message)
     _mark_lost(claim.now, pk__in=lost)
-    bulk_set(pairs, OUTBOUND_FIELDS)
-    # Octets are written once; a resend touches the state only.
-    bulk_set([message for message in changed if message.attempts == 1], PREPARED_FIELDS)
-    bulk_set([message for message in changed if message.attempts != 1], STATE_FIELDS)
+    with together():
+        bulk_set(pairs, OUTBOUND_FIELDS)
+        # Octets are written once; a resend touches the state only.
+        bulk_set([message for message in changed if message.attempts == 1], PREPARED_FIELDS)
+        bulk_set([message for message in changed if message.attempts != 1], STATE_FIELDS)
 
 
 def _without_repeatable(pairs: list[Pair], heads: dict[uuid.UUID, Message], claim: Claim) -> list[Pair]:
@@ -193,12 +194,11 @@ def _mark_lost(now: datetime, **where: list[uuid.UUID]) -> None:
 
 def _claim_signals(claim: Claim) -> None:
     now = claim.now
-    signals = list(
-        Signal.objects.raw(
-            f"SELECT * FROM messaging_signal WHERE due_at <= %s AND due_at IS NOT NULL{claim.but('pair_id')}"  # noqa: S608
-            " ORDER BY due_at LIMIT %s FOR UPDATE SKIP LOCKED",
-            claim.parameters,
-        )
+    signals = read(
+        Signal,
+        f"SELECT * FROM messaging_signal WHERE due_at <= %s AND due_at IS NOT NULL{claim.but('pair_id')}"  # noqa: S608
+        " ORDER BY due_at LIMIT %s FOR UPDATE SKIP LOCKED",
+        claim.parameters,
     )
     _mark_lost(now, signal_id__in=[signal.pk for signal in signals if signal.state == SignalState.SENDING])
     for signal in signals:
@@ -212,13 +212,12 @@ def _claim_messages(claim: Claim) -> None:
 
     What goes out again in a stream is its pair's to time, until its life is over.
     """
-    due = list(
-        Message.objects.raw(
-            f"SELECT * FROM messaging_message WHERE due_at <= %s AND due_at IS NOT NULL{claim.but('pair_id')}"  # noqa: S608
-            " AND (state <> 'retrying' OR tx_sequence_id IS NULL OR expires_at <= %s)"
-            " ORDER BY due_at LIMIT %s FOR UPDATE SKIP LOCKED",
-            [*claim.parameters[:-1], claim.now, claim.limit],
-        )
+    due = read(
+        Message,
+        f"SELECT * FROM messaging_message WHERE due_at <= %s AND due_at IS NOT NULL{claim.but('pair_id')}"  # noqa: S608
+        " AND (state <> 'retrying' OR tx_sequence_id IS NULL OR expires_at <= %s)"
+        " ORDER BY due_at LIMIT %s FOR UPDATE SKIP LOCKED",
+        [*claim.parameters[:-1], claim.now, claim.limit],
     )
     messages = [message for message in due if message.tx_sequence_id is None]
     if len(messages) < len(due):

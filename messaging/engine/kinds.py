@@ -167,8 +167,7 @@ SENDS = Work(
 
 def _claim_deliveries(limit: int, worker: int, crowded: Crowded[deliveries.Job]) -> list[deliveries.Job]:
     hub_memory.look()
-    # One thread is always left for the other triggers.
-    return claiming.claim_due(limit=limit, worker=worker, share=max(1, settings.RMHUB_DELIVER_THREADS - 1))
+    return claiming.claim_due(limit=limit, worker=worker, share=claiming.share())
 
 
 DELIVERIES = Work(

@@ -23,6 +23,7 @@ from messaging.engine.snapshots import apply_outbound, outbound_state, sender_po
 from messaging.exceptions import WrongState
 from messaging.journal import events, incidents
 from messaging.models import Enlistment, Event, Message, Pair
+from messaging.models.bulk import read
 from messaging.profile import terms_in_force
 from messaging.protocol.atomic.words import ENDED, Seat
 from messaging.protocol.codecs.ebxml import normalize_uri
@@ -277,7 +278,8 @@ def queues(room: Mapping[uuid.UUID, int]) -> dict[uuid.UUID, list[Message]]:
     """
     if not room:
         return {}
-    rows = Message.objects.raw(
+    rows = read(
+        Message,
         "SELECT m.* FROM unnest(%s::uuid[], %s::int[]) AS p(id, room) CROSS JOIN LATERAL ("
         " SELECT * FROM messaging_message WHERE pair_id = p.id AND standing = 'open' AND state = 'queued'"
         " AND due_at IS NULL ORDER BY position LIMIT p.room) AS m",

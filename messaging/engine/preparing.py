@@ -22,6 +22,7 @@ from messaging import profile, storage
 from messaging.choices import SignalKind, SignalState
 from messaging.engine.snapshots import lease_seconds, party_ids, writer_options
 from messaging.models import Event, Message, Payload, Signal, Transmission
+from messaging.models.bulk import read
 from messaging.protocol import document_ids
 from messaging.protocol.codecs import ebxml, repeatable, stream
 from messaging.protocol.codecs.entity_file import name_of
@@ -243,8 +244,10 @@ _HEADER_SAFE = "".join(chr(code) for code in range(0x20, 0x7F) if chr(code) != "
 def payloads_of(message_ids: Iterable[uuid.UUID]) -> dict[uuid.UUID, list[Payload]]:
     """Payload rows by message, in their order: one query."""
     found: dict[uuid.UUID, list[Payload]] = defaultdict(list)
-    rows = Payload.objects.raw(
-        "SELECT * FROM messaging_payload WHERE message_id = ANY(%s) ORDER BY message_id, number", [list(message_ids)]
+    rows = read(
+        Payload,
+        "SELECT * FROM messaging_payload WHERE message_id = ANY(%s) ORDER BY message_id, number",
+        [list(message_ids)],
     )
     for payload in rows:
         found[payload.message_id].append(payload)

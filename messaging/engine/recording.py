@@ -18,7 +18,7 @@ from messaging.engine.preparing import Job, JobKind
 from messaging.engine.snapshots import OUTBOUND_FIELDS, apply_outbound, outbound_state, sender_policy
 from messaging.journal import events, incidents
 from messaging.models import Event, Message, Pair, Signal, Transmission
-from messaging.models.bulk import bulk_set
+from messaging.models.bulk import bulk_set, read, together
 from messaging.profiles.repeatable import replies
 from messaging.profiles.stream import moving as streams
 from messaging.profiles.wsat import transmitting
@@ -76,8 +76,9 @@ def record(outcomes: Sequence[tuple[Job, Receipt]]) -> list[bool]:
         bulk_set(attempts, _TRANSMISSION_FIELDS)
         written += circuits.record(outcomes, now)
         continuation.many_of(pairs.values())
-        written += continuation.write()
-        events.write(written)
+        with together():
+            written += continuation.write()
+            events.write(written)
         if any(is_due(pair, now) for pair in pairs.values()):
             # Not only what moved here: a claim that came while we held the lock has passed it over (SKIP LOCKED).
             dispatch.wake_on_commit(dispatch.SEND)
@@ -149,8 +150,9 @@ def _record_pairs(
                 pair=pair, cause=receipt.cause, now=now, detail=receipt.detail, message_pk=job.message_id
             )
             written += opened
-    bulk_set(list(pairs.values()), OUTBOUND_FIELDS)
-    bulk_set(messages, ("state", "cause", "cause_detail"))
+    with together():
+        bulk_set(list(pairs.values()), OUTBOUND_FIELDS)
+        bulk_set(messages, ("state", "cause", "cause_detail"))
     return moved
 
 
@@ -158,7 +160,8 @@ def _record_signals(outcomes: Sequence[tuple[Job, Receipt]], now: datetime) -> s
     if not outcomes:
         return set()
     ids = sorted({job.signal_id for job, _ in outcomes if job.signal_id})
-    rows = Signal.objects.raw(
+    rows = read(
+        Signal,
         "SELECT id, state, owed, sends, attempts, last_sent_at, note, due_at FROM messaging_signal"
         " WHERE id = ANY(%s) ORDER BY id FOR UPDATE",
         [ids],

@@ -33,7 +33,7 @@ from messaging.models import (
     Signal,
     Transmission,
 )
-from messaging.models.bulk import bulk_insert, bulk_set
+from messaging.models.bulk import bulk_insert, bulk_set, together
 from messaging.protocol.envelope import DocumentReference, ErrorInfo, PayloadPart
 from messaging.routing.services import forwarding
 from messaging.routing.services.routing import Road
@@ -174,13 +174,14 @@ class Effects:
 
     def insert(self) -> None:
         """Inserts all new rows: first of what it writes."""
-        bulk_insert(self.messages)
-        bulk_insert(self.identities)
-        bulk_insert(self.payloads)
-        bulk_insert(self.deliveries)
-        bulk_insert(self.signals)
-        bulk_insert(self.rejections)
-        bulk_insert(self.attempts)
+        with together():
+            bulk_insert(self.messages)
+            bulk_insert(self.identities)
+            bulk_insert(self.payloads)
+            bulk_insert(self.deliveries)
+            bulk_insert(self.signals)
+            bulk_insert(self.rejections)
+            bulk_insert(self.attempts)
 
     def count_copies(self) -> None:
         """Counts further copies on the messages that they are copies of."""
@@ -190,9 +191,10 @@ class Effects:
     def finish(self, inbound: Iterable[str], outbound: Iterable[str] = PAIR_FIELDS) -> None:
         """Writes these fields of the pairs, and the events: last of what it writes."""
         pairs = self.pairs.values()
-        bulk_set([pair for pair in pairs if pair.direction == Direction.IN], inbound)
-        bulk_set([pair for pair in pairs if pair.direction == Direction.OUT], outbound)
-        events.write(self.events)
+        with together():
+            bulk_set([pair for pair in pairs if pair.direction == Direction.IN], inbound)
+            bulk_set([pair for pair in pairs if pair.direction == Direction.OUT], outbound)
+            events.write(self.events)
 
     def wake_workers(self) -> None:
         """Call after the commit."""

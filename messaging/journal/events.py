@@ -11,7 +11,7 @@ from django.db import transaction
 from messaging import dispatch
 from messaging.journal import audit
 from messaging.models import Event, Message, Pair, WebhookDelivery, WebhookEndpoint
-from messaging.models.bulk import bulk_insert
+from messaging.models.bulk import bulk_insert, read
 from rmhub.ids import public_id
 
 TYPES = (
@@ -99,9 +99,7 @@ def write(events: Sequence[Event]) -> None:
     if not bulk_insert(events, returning_key=True, asking=_ANY_ENDPOINT):
         return
     # Held until our commit: one that is deleted meanwhile would take this transaction with it.
-    endpoints = list(
-        WebhookEndpoint.objects.raw("SELECT * FROM messaging_webhookendpoint WHERE enabled ORDER BY id FOR KEY SHARE")
-    )
+    endpoints = read(WebhookEndpoint, "SELECT * FROM messaging_webhookendpoint WHERE enabled ORDER BY id FOR KEY SHARE")
     deliveries = [
         WebhookDelivery(endpoint=endpoint, event=event, body=body(event), due_at=event.at, created_at=event.at)
         for event in events

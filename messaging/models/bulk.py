@@ -1,35 +1,94 @@
-"""One statement for many rows: INSERT and UPDATE from unnest(...) arrays.
+"""One statement for many rows: INSERT and UPDATE from unnest(...) arrays, and rows of a SELECT that is written by hand.
 
 The text of a statement does not depend on the number of rows, so the server prepares it once; and values skip the
-per-row work of Django's insert compiler and of bulk_update's CASE WHEN. Used where a group of messages is written.
+per-row work of Django's insert compiler, of bulk_update's CASE WHEN and of a model's constructor. Used where a group of
+messages is read and written: with the models' own fields, so that these say what a column is.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from decimal import Decimal
-from functools import cache
-from typing import Any
+from functools import cache, partial
+from typing import Any, TypeVar
 
 from django.db import connection, models
+from django.db.models.base import ModelState
+from psycopg.pq import PipelineStatus
 
 from messaging.models.base import OctetsField
 from messaging.octets import pack
 
 Convert = Callable[[Any], Any]
+Row = TypeVar("Row", bound=models.Model)
 
 
-def bulk_set(rows: Sequence[models.Model], fields: Iterable[str]) -> int:
-    """Writes `fields` of all rows (of one model) and returns how many rows the database found.
+@contextmanager
+def together() -> Iterator[None]:
+    """Sends the statements of the block without waiting for each: one round trip to the server instead of one each.
+
+    For functions of this module, and within a transaction. What the database refuses is raised at the end of the block
+    at the latest (django.db.Error). Reading within the block works, and waits; but what the driver says of a statement
+    that has no rows (`rowcount`, and so `save(update_fields=...)`) is not known in it.
+    """
+    connection.ensure_connection()
+    raw = connection.connection
+    if raw.pgconn.pipeline_status != PipelineStatus.OFF:
+        yield  # part of a larger block
+        return
+    with connection.wrap_database_errors, raw.pipeline():
+        yield
+
+
+def read(model: type[Row], sql: str, params: Sequence[Any] = ()) -> list[Row]:
+    """The rows that a statement returns, which has to name the columns of the table `model`; what it leaves out is
+    deferred. The first statement of a transaction goes with its BEGIN.
+    """
+    with connection.cursor() as cursor:
+        with together():
+            cursor.execute(sql, params)
+        found = cursor.fetchall()
+        names, converters = _read(model, tuple(column.name for column in cursor.description))
+        return [_made(model, names, converters, values) for values in found]
+
+
+def _made(
+    model: type[Row], names: Sequence[str], converters: Sequence[tuple[str, Convert]], values: Sequence[Any]
+) -> Row:
+    """As `Model.from_db`, without the work of a constructor that looks at each field."""
+    row = model.__new__(model)
+    fields = row.__dict__
+    fields["_state"] = state = ModelState()
+    state.adding, state.db = False, connection.alias
+    fields.update(zip(names, values, strict=True))
+    for name, convert in converters:
+        fields[name] = convert(fields[name])
+    return row
+
+
+@cache
+def _read(model: type[models.Model], columns: tuple[str, ...]) -> tuple[list[str], list[tuple[str, Convert]]]:
+    """The attributes of these columns, and what makes the values of some."""
+    fields = {field.column: field for field in model._meta.concrete_fields}
+    converters: list[tuple[str, Convert]] = [
+        (fields[name].attname, partial(made, expression=None, connection=connection))
+        for name in columns
+        for made in fields[name].get_db_converters(connection)
+    ]
+    return [fields[name].attname for name in columns], converters
+
+
+def bulk_set(rows: Sequence[models.Model], fields: Iterable[str]) -> None:
+    """Writes `fields` of all rows (of one model).
 
     Fields are named as attributes (`in_flight_id`). Sends nothing for no rows.
     """
     if not rows:
-        return 0
+        return
     sql, columns = _update(type(rows[0]), tuple(fields))
     with connection.cursor() as cursor:
         cursor.execute(sql, _arrays(rows, columns))
-        return int(cursor.rowcount)
 
 
 def update_in_order(rows: models.QuerySet[Any], *, skip_locked: bool = False, **values: Any) -> int:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from django.db import connection
 
+from messaging.models.bulk import read
 from messaging.models.record import Event
 
 LAST_ID = (1 << 63) - 1  # behind every event of its transaction
@@ -76,11 +77,10 @@ def is_ahead(place: Position) -> bool:
 
 def rows_behind(after: Position, most: int) -> list[Event]:
     """The first committed events behind a position, of all types."""
-    return list(
-        Event.objects.raw(
-            "SELECT * FROM messaging_event WHERE (xid, id) > (%s, %s) AND xid < %s ORDER BY xid, id LIMIT %s",
-            [after.xid, after.id, horizon(), most],
-        )
+    return read(
+        Event,
+        "SELECT * FROM messaging_event WHERE (xid, id) > (%s, %s) AND xid < %s ORDER BY xid, id LIMIT %s",
+        [after.xid, after.id, horizon(), most],
     )
 
 
@@ -97,12 +97,11 @@ def read_types(*, after: Position, types: Sequence[str], limit: int) -> FeedPage
     Takes as long as there are events behind `after`, so that it is for readers who come often.
     """
     end_before = horizon()
-    rows = list(
-        Event.objects.raw(
-            "SELECT * FROM messaging_event WHERE (xid, id) > (%s, %s) AND xid < %s AND type = ANY(%s)"
-            " ORDER BY xid, id LIMIT %s",
-            [after.xid, after.id, end_before, list(types), limit + 1],
-        )
+    rows = read(
+        Event,
+        "SELECT * FROM messaging_event WHERE (xid, id) > (%s, %s) AND xid < %s AND type = ANY(%s)"
+        " ORDER BY xid, id LIMIT %s",
+        [after.xid, after.id, end_before, list(types), limit + 1],
     )
     if len(rows) > limit:
         rows = rows[:limit]

@@ -10,6 +10,7 @@ from django.db.models import Q
 
 from messaging.choices import Direction
 from messaging.models.base import Identified
+from messaging.models.bulk import read
 from messaging.protocol.pair_state import Flow, Gate
 from partners.models import Party
 from rmhub.ids import uuid7
@@ -140,7 +141,8 @@ class Pair(Identified):
         """
         wanted = list(set(ids))
         if sending:
-            found = cls.objects.raw(
+            found = read(
+                cls,
                 "SELECT * FROM messaging_pair WHERE id = ANY(%s) OR id = ANY(%s) AND flow = 'sending'"
                 " AND transmission_id = ANY(%s) ORDER BY id FOR UPDATE",
                 [wanted, list(sending.values()), list(sending)],
@@ -148,7 +150,7 @@ class Pair(Identified):
             return {pair.pk: pair for pair in found}
         if not wanted:
             return {}
-        rows = cls.objects.raw("SELECT * FROM messaging_pair WHERE id = ANY(%s) ORDER BY id FOR UPDATE", [wanted])
+        rows = read(cls, "SELECT * FROM messaging_pair WHERE id = ANY(%s) ORDER BY id FOR UPDATE", [wanted])
         return {pair.pk: pair for pair in rows}
 
     @property

@@ -23,6 +23,7 @@ from messaging.deliveries.services.job import Job, Outcome
 from messaging.deliveries.services.talking import record, talk
 from messaging.engine.group import GroupCommit
 from messaging.models import Delivery, Trigger
+from messaging.models.bulk import read
 from rmhub import clock
 
 log = logging.getLogger(__name__)
@@ -105,8 +106,8 @@ SHARED, EXCLUSIVE = "FOR SHARE", "FOR NO KEY UPDATE"
 def _claim_under(delivery_id: uuid.UUID, lock: str) -> tuple[Job | None, Outcome]:
     changes = Changes(clock.now())
     with transaction.atomic(durable=True):
-        trigger = next(iter(Trigger.objects.raw(f"{TRIGGER} {lock} OF t", [delivery_id])), None)
-        delivery = next(iter(Delivery.objects.raw(ATTENDED, [delivery_id, changes.now])), None)
+        trigger = next(iter(read(Trigger, f"{TRIGGER} {lock} OF t", [delivery_id])), None)
+        delivery = next(iter(read(Delivery, ATTENDED, [delivery_id, changes.now])), None)
         if trigger is None or delivery is None:
             return None, Outcome()
         if delivery.state == DeliveryState.RUNNING:

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import logging
 import uuid
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 
+from django.conf import settings
 from django.db import connection, transaction
 
 from messaging import dispatch
@@ -21,6 +23,7 @@ from messaging.deliveries.services.handing_over import load_messages, take
 from messaging.deliveries.services.job import Job
 from messaging.engine import leases
 from messaging.models import Delivery, Trigger
+from messaging.models.bulk import read
 from messaging.protocol.processing import redelivered
 from rmhub import clock
 
@@ -33,6 +36,11 @@ POISON = 5
 _IN_PROCESS = (ServiceKind.CALLABLE, ServiceKind.ATOMIC)  # what they run may end the worker
 LEASE_OVER = ("worker_lost", "No outcome was recorded before its lease ran out.")
 _ARRIVAL_SECONDS = 1
+
+
+def share() -> int:
+    """How many threads of a worker one trigger takes at most: one is always left for the others."""
+    return max(1, settings.RMHUB_DELIVER_THREADS - 1)
 
 
 def claim_due(*, limit: int, worker: int = 0, share: int | None = None) -> list[Job]:
@@ -98,10 +106,28 @@ def _claim_trigger(trigger_id: uuid.UUID, quota: int, worker: int, share: int | 
     return jobs
 
 
-def _locked_active(trigger_id: uuid.UUID) -> Trigger | None:
-    rows = Trigger.objects.raw(
-        "SELECT * FROM messaging_trigger WHERE id = %s AND state = 'active' FOR NO KEY UPDATE", [trigger_id]
-    )
+def claim_next(ended: Sequence[Job], changes: Changes) -> list[Job]:
+    """Claims what comes after these, whose outcomes `changes` has written, in the transaction that writes them: at most
+    as many, for the worker that has ended them.
+
+    Nothing where others have something due, too: a claim shares out what is free. Nothing while another has the
+    trigger: then it is that one's turn.
+    """
+    mine = {(job.trigger.pk, job.worker) for job in ended}
+    if len(mine) != 1:
+        return []
+    ((trigger_id, worker),) = mine
+    if _due_triggers(changes.now) != [trigger_id]:
+        return []
+    trigger = _locked_active(trigger_id, wait=False)
+    if trigger is None or trigger.kind == ServiceKind.PULL:
+        return []
+    return take_due(trigger, min(len(ended), _free(trigger, worker, share())), changes, worker=worker, rounds=1)
+
+
+def _locked_active(trigger_id: uuid.UUID, *, wait: bool = True) -> Trigger | None:
+    lock = "FOR NO KEY UPDATE" if wait else "FOR NO KEY UPDATE SKIP LOCKED"
+    rows = read(Trigger, f"SELECT * FROM messaging_trigger WHERE id = %s AND state = 'active' {lock}", [trigger_id])  # noqa: S608
     return next(iter(rows), None)
 
 
@@ -137,15 +163,16 @@ def take_due(
         at_most = free - len(jobs)
         if trigger.ordered:
             # The first open delivery of each pair, where it waits and is due: one probe a pair, however long it is.
-            found = list(Delivery.objects.raw(HEADS, [trigger.pk, trigger.pk, trigger.pk, changes.now, at_most]))
+            found = read(Delivery, HEADS, [trigger.pk, trigger.pk, trigger.pk, changes.now, at_most])
         else:
-            found = list(Delivery.objects.raw(WAITING, [trigger.pk, changes.now, at_most]))
+            found = read(Delivery, WAITING, [trigger.pk, changes.now, at_most])
         if not found:
             return jobs
         jobs += take(trigger, found, changes, worker=worker, lease=lease, taken_by=taken_by)
         _arrived(trigger, changes.now)
         changes.write()
-    dispatch.wake_on_commit(dispatch.DELIVER)  # there is more; others may have their turn before
+    if free > len(jobs):
+        dispatch.wake_on_commit(dispatch.DELIVER)  # there is more; others may have their turn before
     return jobs
 
 
@@ -184,7 +211,7 @@ def expire(trigger: Trigger, changes: Changes) -> list[uuid.UUID]:
     A callable that runs has its delivery's row locked, so it is passed over however long it takes. What was handed over
     in an atomic transaction can only be rolled back now, as this claim does not count any more: it is NEW again.
     """
-    lost = list(Delivery.objects.raw(LOST, [trigger.pk, changes.now]))
+    lost = read(Delivery, LOST, [trigger.pk, changes.now])
     if not lost:
         return []
     load_messages(lost)

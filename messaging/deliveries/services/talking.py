@@ -23,7 +23,7 @@ from django.db import Error, transaction
 from messaging import storage
 from messaging.applications import RESOLVERS, SERVICES, Document, Reply, Service, Transient
 from messaging.choices import Consult, DeliveryState
-from messaging.deliveries.services import calling, history, together
+from messaging.deliveries.services import calling, claiming, history, together
 from messaging.deliveries.services.changes import Changes, hold, is_new, not_done
 from messaging.deliveries.services.handing_over import absorbed
 from messaging.deliveries.services.job import (
@@ -40,7 +40,7 @@ from messaging.deliveries.services.job import (
 )
 from messaging.engine import forgetting
 from messaging.models import Delivery, Trigger
-from messaging.models.bulk import bulk_set
+from messaging.models.bulk import bulk_set, read
 from messaging.protocol.processing import (
     Answer,
     Decision,
@@ -273,17 +273,31 @@ def record(outcomes: Sequence[tuple[Job, Outcome]]) -> list[Job | None]:
             followers.append(_apply(job, outcome, delivery, triggers.get(job.trigger.pk), changes))
         changes.write()
         _note_health(triggers, outcomes, now)
+        _follow(outcomes, followers, changes)
     for _, outcome in outcomes:
         if outcome.abandons is not None:
             together.abandon(outcome.abandons, outcome.cause, outcome.detail)
     return followers
 
 
+def _follow(outcomes: Sequence[tuple[Job, Outcome]], followers: list[Job | None], changes: Changes) -> None:
+    """Gives threads that have ended something well what is due next, so that nobody has to look for it."""
+    ended = [
+        number
+        for number, (job, outcome) in enumerate(outcomes)
+        if followers[number] is None and outcome.ran is Ran.OK and not job.by_caller
+    ]
+    following = claiming.claim_next([outcomes[number][0] for number in ended], changes)
+    for number, job in zip(ended, following, strict=False):
+        followers[number] = job
+    changes.write()
+
+
 def _locked_triggers(outcomes: Sequence[tuple[Job, Outcome]], now: datetime) -> dict[uuid.UUID, Trigger]:
     """Rows of triggers that may get an incident or be suspended; and about once a second those that succeed."""
     fine = {job.trigger.pk for job, outcome in outcomes if outcome.ran is Ran.OK}
     troubled = {job.trigger.pk for job, outcome in outcomes if outcome.ran is not Ran.OK}
-    rows = Trigger.objects.raw(TRIGGERS, [list(troubled), list(fine), now - _TOUCH])
+    rows = read(Trigger, TRIGGERS, [list(troubled), list(fine), now - _TOUCH])
     return {trigger.pk: trigger for trigger in rows}
 
 
@@ -297,7 +311,7 @@ ORDER BY id FOR NO KEY UPDATE
 def _locked_deliveries(ids: list[uuid.UUID]) -> dict[uuid.UUID, Delivery]:
     if not ids:
         return {}
-    rows = Delivery.objects.raw("SELECT * FROM messaging_delivery WHERE id = ANY(%s) ORDER BY id FOR UPDATE", [ids])
+    rows = read(Delivery, "SELECT * FROM messaging_delivery WHERE id = ANY(%s) ORDER BY id FOR UPDATE", [ids])
     return {delivery.pk: delivery for delivery in rows}
 
 

@@ -34,7 +34,7 @@ from messaging.exceptions import (
 from messaging.journal import events
 from messaging.models import Event as EventRow
 from messaging.models import Message, MessageIdentity, Pair, Payload
-from messaging.models.bulk import bulk_insert, bulk_set
+from messaging.models.bulk import bulk_insert, bulk_set, together
 from messaging.protocol import document_ids
 from messaging.protocol.codecs.ebxml_lexical import CONTROL
 from messaging.protocol.codecs.mime import is_header_value
@@ -266,12 +266,14 @@ def _store(entries: list[_Entry]) -> list[Pair | None]:
             )
             for entry in taken
         ]
-        bulk_insert(identities)
-        bulk_insert(messages)
-        bulk_insert([payload for entry in taken for payload in entry.payloads])
+        with together():
+            bulk_insert(identities)
+            bulk_insert(messages)
+            bulk_insert([payload for entry in taken for payload in entry.payloads])
         continuation.many_of(locked.values())
-        bulk_set(list(locked.values()), (*OUTBOUND_FIELDS, "next_position"))
-        events.write(written + continuation.write())
+        with together():
+            bulk_set(list(locked.values()), (*OUTBOUND_FIELDS, "next_position"))
+            events.write(written + continuation.write())
         waits = any(message.due_at is not None and message.due_at <= now for message in messages)
         if waits or any(pairs.is_due(pair, now) for pair in locked.values()):
             dispatch.wake_on_commit(dispatch.SEND)

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import NamedTuple
 
-from django.db import transaction
+from django.db import connection, transaction
 
 from messaging import dispatch, storage
 from messaging.choices import Direction, MessageState, SignalKind, SignalState
@@ -22,7 +22,7 @@ from messaging.engine import handover, subscriptions
 from messaging.engine.snapshots import INBOUND_FIELDS, OUTBOUND_FIELDS, acceptance_policy, inbound_state, writer_options
 from messaging.entrance.effects import Arrived, Effects, documents_of, payload_rows, received_event
 from messaging.models import Message, MessageIdentity, Pair, Signal
-from messaging.models.bulk import bulk_insert, bulk_set
+from messaging.models.bulk import bulk_insert, bulk_set, together
 from messaging.profiles.ebxml import answering
 from messaging.profiles.ebxml.signals import error_signal, host
 from messaging.profiles.repeatable import remembering
@@ -122,11 +122,10 @@ def _look_up(normals: Sequence[Item], batch: Batch) -> None:
     """Which MessageIds are stored already. After the locks: a repeat on the same pair cannot slip in between."""
     if not normals:
         return
-    found = MessageIdentity.objects.filter(
-        scope_id__in={item.principal.party_id for item in normals},
-        direction=Direction.IN,
-        message_id__in={item.envelope.message_id for item in normals},
-    ).values_list("scope_id", "message_id", "stored_id", "digest", "sequence_number")
+    with connection.cursor() as cursor:
+        scopes = list({item.principal.party_id for item in normals})
+        cursor.execute(KNOWN, [scopes, list({item.envelope.message_id for item in normals})])
+        found = cursor.fetchall()
     batch.known = {(scope, message_id): Known(pk, digest, number) for scope, message_id, pk, digest, number in found}
     keys = {
         Key(item.principal.party_id, item.envelope.message_id)
@@ -136,6 +135,13 @@ def _look_up(normals: Sequence[Item], batch: Batch) -> None:
     numbered = {key for key, known in batch.known.items() if not known.by_other_road}
     for key, one in remembering.stored_as_requests({key for key in keys if key not in numbered}).items():
         batch.known[key] = Known(one.message_pk, "", None, one)
+
+
+# The ids of arrivals that are stored, by the index that keeps them unique.
+KNOWN = """
+SELECT scope_id, message_id, stored_id, digest, sequence_number FROM messaging_messageidentity
+WHERE scope_id = ANY(%s) AND direction = 'in' AND message_id = ANY(%s)
+"""
 
 
 def _accept_normal(item: Item, batch: Batch) -> None:
@@ -357,12 +363,14 @@ def _owe(batch: Batch) -> None:
 
 
 def _write(batch: Batch) -> None:
-    batch.insert()
-    batch.count_copies()
-    _owe(batch)
+    with together():
+        batch.insert()
+        batch.count_copies()
+        _owe(batch)
     upstream.onward_ended(batch.ended, batch.now)
-    bulk_set(list(batch.answered.values()), ("state", "completed_at", "cause", "cause_detail"))
-    if batch.freed - batch.continuation.heads_of([batch.pairs[pair_id] for pair_id in batch.freed]):
-        batch.wake = True
-    batch.events += batch.continuation.write()
-    batch.finish((*INBOUND_FIELDS, "next_position"), (*OUTBOUND_FIELDS, "next_position"))
+    with together():
+        bulk_set(list(batch.answered.values()), ("state", "completed_at", "cause", "cause_detail"))
+        if batch.freed - batch.continuation.heads_of([batch.pairs[pair_id] for pair_id in batch.freed]):
+            batch.wake = True
+        batch.events += batch.continuation.write()
+        batch.finish((*INBOUND_FIELDS, "next_position"), (*OUTBOUND_FIELDS, "next_position"))

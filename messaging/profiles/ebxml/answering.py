@@ -14,6 +14,7 @@ from messaging.engine.pairs import give_up
 from messaging.engine.snapshots import apply_outbound, outbound_state, sender_policy
 from messaging.journal import events, incidents
 from messaging.models import Message, Pair, Signal
+from messaging.models.bulk import read
 from messaging.protocol.codecs.ebxml import normalize_uri
 from messaging.protocol.envelope import Envelope, MessageType
 from messaging.protocol.errors import Severity
@@ -47,7 +48,8 @@ def targets(references: Iterable[str]) -> dict[str, list[Message]]:
     wanted = [reference for reference in references if reference]
     if not wanted:
         return {}
-    found = Message.objects.raw(
+    found = read(
+        Message,
         "SELECT id, message_id, document_id, pair_id, agreement_version_id, sequence_number, state, attempts,"
         " forwarded_from_id"
         " FROM messaging_message WHERE message_id = ANY(%s) AND direction = 'out'",

@@ -27,7 +27,7 @@ from messaging.models import (
     Payload,
     RememberedRequest,
 )
-from messaging.models.bulk import bulk_insert
+from messaging.models.bulk import bulk_insert, together
 from messaging.profiles.repeatable import remembering
 from messaging.profiles.repeatable.answers import window_detail
 from messaging.profiles.repeatable.problems import PROBLEMS
@@ -333,7 +333,8 @@ def _refuse(item: Item, outcome: Outcome, batch: _Batch) -> Outcome:
 
 
 def _write(batch: _Batch) -> None:
-    batch.insert()
-    bulk_insert(batch.requests)
-    batch.count_copies()
-    batch.finish(("next_position", "done", "duplicates", "rejected", "last_success_at"))
+    with together():
+        batch.insert()
+        bulk_insert(batch.requests)
+        batch.count_copies()
+        batch.finish(("next_position", "done", "duplicates", "rejected", "last_success_at"))

@@ -22,7 +22,7 @@ from messaging.engine.preparing import Claim, JobKind
 from messaging.engine.snapshots import REPEATABLE_FIELDS, repeat_policy
 from messaging.journal import events, incidents
 from messaging.models import Event, Message, Pair, Payload, Transmission
-from messaging.models.bulk import bulk_set
+from messaging.models.bulk import bulk_set, read
 from messaging.profile import in_flight_limit
 from messaging.protocol.messages import Happened, move_repeatable
 from messaging.protocol.pair_state import Flow, Gate
@@ -303,7 +303,9 @@ def window_over(message: Message) -> str:
 
 
 def _pairs_if_free(pair_ids: Iterable[uuid.UUID]) -> dict[uuid.UUID, Pair]:
-    rows = Pair.objects.raw(
-        "SELECT * FROM messaging_pair WHERE id = ANY(%s) ORDER BY id FOR UPDATE SKIP LOCKED", [list(set(pair_ids))]
+    rows = read(
+        Pair,
+        "SELECT * FROM messaging_pair WHERE id = ANY(%s) ORDER BY id FOR UPDATE SKIP LOCKED",
+        [list(set(pair_ids))],
     )
     return {pair.pk: pair for pair in rows}

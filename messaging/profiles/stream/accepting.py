@@ -17,6 +17,7 @@ from django.db import connection, transaction
 
 from messaging.engine import handover
 from messaging.models import IncomingStream
+from messaging.models.bulk import read
 from messaging.profiles.repeatable import remembering
 from messaging.profiles.repeatable.remembering import Key as RequestKey
 from messaging.profiles.stream import receipts, storing
@@ -90,7 +91,7 @@ def _look_up(items: Sequence[Item], batch: Batch) -> None:
     keys = {item.stream for item in items if item.envelope.position is not None}
     if keys:
         # Locked, since whoever sends what is due moves their timers without the pair's lock.
-        rows = IncomingStream.objects.raw(STREAMS, [[key[0] for key in keys], [key[1] for key in keys]])
+        rows = read(IncomingStream, STREAMS, [[key[0] for key in keys], [key[1] for key in keys]])
         batch.streams = {(row.pair_id, row.source): row for row in rows}
     wanted = {(item.principal.party_id, item.envelope.message_id) for item in items}
     # First, for it holds them: a request that is released meanwhile (it was never received, then) waits, or is gone.

@@ -21,7 +21,7 @@ from messaging.engine.continuing import Continuation
 from messaging.engine.pairs import is_due
 from messaging.journal import events, incidents
 from messaging.models import Event, Message, Pair, Signal
-from messaging.models.bulk import bulk_insert, bulk_set
+from messaging.models.bulk import bulk_insert, bulk_set, together
 from messaging.profiles.ebxml import answering
 from messaging.profiles.repeatable import repeating
 from messaging.profiles.stream import in_flight
@@ -76,7 +76,8 @@ def take(items: Sequence[Receipt]) -> list[int]:
             _final_receipts(finals, group)
         bulk_insert(group.signals)
         continuation.many_of(group.pairs.values())
-        events.write(group.written + continuation.write())
+        with together():
+            events.write(group.written + continuation.write())
         if any(is_due(pair, now) for pair in group.pairs.values()):
             dispatch.wake_on_commit(dispatch.SEND)
     return [202] * len(items)

@@ -19,7 +19,7 @@ from messaging.engine import circuits, pairs
 from messaging.engine.snapshots import REPEATABLE_FIELDS, stream_policy
 from messaging.journal import events, incidents
 from messaging.models import Event, Message, OutgoingStream, Pair
-from messaging.models.bulk import bulk_insert, bulk_set
+from messaging.models.bulk import bulk_insert, bulk_set, read
 from messaging.profile import of, terms_in_force
 from messaging.protocol.messages import Happened, move_stream
 from messaging.protocol.pair_state import Flow as PairFlow
@@ -160,7 +160,7 @@ def load(
             row = Row(*found)
             rows.setdefault(pair_id, {})[row.number] = row
     wanted = rows.keys() | (heads.keys() & known.keys())
-    streams = {found.pair_id: found for found in OutgoingStream.objects.raw(_STREAMS, [list(wanted)])} if wanted else {}
+    streams = {found.pair_id: found for found in read(OutgoingStream, _STREAMS, [list(wanted)])} if wanted else {}
     return {
         pair_id: _flight(known[pair_id], streams.get(pair_id), rows.get(pair_id, {}), heads.get(pair_id), now)
         for pair_id in wanted

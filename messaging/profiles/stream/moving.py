@@ -27,7 +27,7 @@ from messaging.choices import MessageState
 from messaging.engine.preparing import Claim, Job
 from messaging.journal import events, incidents
 from messaging.models import Event, Message, OutgoingStream, Pair
-from messaging.models.bulk import bulk_set
+from messaging.models.bulk import bulk_set, read
 from messaging.profiles.stream import in_flight
 from messaging.profiles.stream.in_flight import Ending, Flight, Row
 from messaging.protocol.messages import Happened, move_stream
@@ -163,7 +163,8 @@ def expire_waiting() -> int:
     Returns how many. What is missed here (nobody looked for an hour) is found when its turn to be sent comes.
     """
     now = clock.now()
-    rows = Message.objects.raw(
+    rows = read(
+        Message,
         "SELECT id, pair_id FROM messaging_message WHERE expires_at > %s AND expires_at <= %s AND state = 'queued'"
         " AND direction = 'out' ORDER BY expires_at LIMIT 5000",
         [now - LOOKED_BACK, now],
@@ -189,8 +190,10 @@ def _expire_waiting(pair_id: uuid.UUID, keys: list[uuid.UUID], now: datetime) ->
 
 
 def _pairs_if_free(pair_ids: Iterable[uuid.UUID]) -> dict[uuid.UUID, Pair]:
-    rows = Pair.objects.raw(
-        "SELECT * FROM messaging_pair WHERE id = ANY(%s) ORDER BY id FOR UPDATE SKIP LOCKED", [list(set(pair_ids))]
+    rows = read(
+        Pair,
+        "SELECT * FROM messaging_pair WHERE id = ANY(%s) ORDER BY id FOR UPDATE SKIP LOCKED",
+        [list(set(pair_ids))],
     )
     return {pair.pk: pair for pair in rows}
 

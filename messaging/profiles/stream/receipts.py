@@ -24,7 +24,7 @@ from messaging import dispatch
 from messaging.choices import DeliveryState, Direction, SignalKind, SignalState
 from messaging.engine.preparing import Claim
 from messaging.models import IncomingStream, Message, Pair, Signal
-from messaging.models.bulk import bulk_insert, bulk_set
+from messaging.models.bulk import bulk_insert, bulk_set, read
 from messaging.profile import of
 from messaging.profiles.ebxml.signals import host
 from messaging.protocol.codecs import stream
@@ -57,7 +57,7 @@ def owe(messages: Collection[uuid.UUID], now: datetime) -> None:
     if not messages:
         return
     # Locked, or of two transactions that end the last two deliveries neither would see the other's.
-    rows = Message.objects.raw(LOCK, [list(messages)])
+    rows = read(Message, LOCK, [list(messages)])
     asked = {row.pk: row for row in rows if registry.current().version(row.agreement_version_id).final_receipt}
     if not asked:
         return
@@ -164,7 +164,7 @@ def claim(claim: Claim) -> None:
     Call inside the claiming transaction, before signals are claimed. Streams that are being accepted right now are
     passed over.
     """
-    rows = list(IncomingStream.objects.raw(DUE, [claim.now, claim.limit]))
+    rows = read(IncomingStream, DUE, [claim.now, claim.limit])
     if not rows:
         return
     pairs = Pair.objects.in_bulk({row.pair_id for row in rows})

@@ -24,7 +24,7 @@ from messaging.models import (
     MessageIdentity,
     Pair,
 )
-from messaging.models.bulk import bulk_insert, bulk_set
+from messaging.models.bulk import bulk_insert, bulk_set, together
 from messaging.profiles.stream import receipts
 from messaging.profiles.stream.arrivals import Item, Key
 from messaging.protocol.codecs.stream import StreamReceipt
@@ -190,13 +190,14 @@ def write(batch: Batch) -> None:
         due = receipts.run_out(batch.streams[key], item.terms, batch.now)
         if due is not None:
             batch.owe(due, item.terms)
-    batch.insert()
-    batch.events += batch.continuation.write()
-    bulk_insert([batch.streams[key] for key in batch.touched if key in batch.new_streams])
-    bulk_set([batch.streams[key] for key in batch.touched if key not in batch.new_streams], _STREAM_FIELDS)
-    _write_refreshed(batch)
-    batch.count_copies()
-    batch.finish((*INBOUND_FIELDS, "next_position"))
+    with together():
+        batch.insert()
+        batch.events += batch.continuation.write()
+        bulk_insert([batch.streams[key] for key in batch.touched if key in batch.new_streams])
+        bulk_set([batch.streams[key] for key in batch.touched if key not in batch.new_streams], _STREAM_FIELDS)
+        _write_refreshed(batch)
+        batch.count_copies()
+        batch.finish((*INBOUND_FIELDS, "next_position"))
 
 
 def _write_refreshed(batch: Batch) -> None:

@@ -22,7 +22,7 @@ from messaging import dispatch, profile
 from messaging.choices import CircuitState, Direction, MessageState, SignalKind, SignalState
 from messaging.engine import preparing
 from messaging.models import Circuit, Message, Pair, Route, Signal
-from messaging.models.bulk import bulk_insert
+from messaging.models.bulk import bulk_insert, read
 from messaging.profiles.ebxml.signals import error_signal
 from messaging.profiles.stream import receipts
 from messaging.protocol.codecs import ebxml
@@ -188,7 +188,7 @@ def onward_stopped(pair: Pair, text: str, now: datetime, *, seconds: int | None 
 
     Call with the pair's lock.
     """
-    held = list(Signal.objects.raw(_HELD, [pair.pk]))
+    held = read(Signal, _HELD, [pair.pk])
     if not held:
         return
     if seconds is None:

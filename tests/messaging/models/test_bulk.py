@@ -10,7 +10,7 @@ from django.test.utils import isolate_apps
 
 from messaging.choices import Direction, IncidentState, WebhookState
 from messaging.models import Event, Incident, Message, MessageIdentity, Pair, Payload, WebhookDelivery, WebhookEndpoint
-from messaging.models.bulk import bulk_insert, bulk_set
+from messaging.models.bulk import bulk_insert, bulk_set, read, together
 from messaging.protocol.pair_state import Flow
 from rmhub.ids import uuid7
 from tests.messaging.factories import partner_side, submit
@@ -31,7 +31,7 @@ def test_each_row_gets_its_own_values() -> None:
         pair.in_flight_id = uuid7() if number == 3 else None
         pair.done = number * 10**12
         pair.code = "not among the fields"
-    assert bulk_set(list(reversed(pairs)), ("flow", "cause_detail", "due_at", "in_flight_id", "done")) == 3
+    bulk_set(list(reversed(pairs)), ("flow", "cause_detail", "due_at", "in_flight_id", "done"))
     for number, pair in enumerate(pairs, start=1):
         found = Pair.objects.get(pk=pair.pk)
         assert (found.flow, found.cause_detail, found.done) == ("suspended", ODD * number, number * 10**12)
@@ -43,13 +43,49 @@ def test_each_row_gets_its_own_values() -> None:
 
 def test_setting_nothing_sends_nothing(django_assert_num_queries) -> None:
     with django_assert_num_queries(0):
-        assert bulk_set([], ("flow",)) == 0
+        bulk_set([], ("flow",))
         bulk_insert([])
 
 
-def test_a_row_that_is_gone_is_not_counted() -> None:
-    pair = partner_side().outbound
-    assert bulk_set([pair, Pair(pk=uuid7(), flow="idle")], ("flow",)) == 1
+def test_what_is_read_is_what_django_reads() -> None:
+    """Every kind of field, those with a form of their own in the database too, and what was not asked for."""
+    message = submit(partner_side())
+    message.wire_frame = bytes(range(256))
+    bulk_set([message], ("wire_frame",))
+    event = Event.objects.create(type="message.sent", at=AT, message=message, data={"deep": [1, ODD]})
+    for model, key in ((Message, message.pk), (Event, event.pk), (Pair, message.pair_id)):
+        (found,) = read(model, f"SELECT * FROM {model._meta.db_table} WHERE id = %s", [key])
+        theirs = model.objects.get(pk=key)
+        for field in model._meta.concrete_fields:
+            assert getattr(found, field.attname) == getattr(theirs, field.attname), field
+        assert (found._state.adding, found._state.db, found.get_deferred_fields()) == (False, "default", set())
+    (found,) = read(Message, "SELECT id, state FROM messaging_message WHERE id = %s", [message.pk])
+    assert "wire_frame" in found.get_deferred_fields() and found.wire_frame == bytes(range(256))
+    found.state = "sending"
+    found.save(update_fields=["state"])
+    assert Message.objects.get(pk=message.pk).state == "sending"
+
+
+def test_statements_together_are_all_written_or_none() -> None:
+    first, second = partner_side().outbound, partner_side().outbound
+    for pair in (first, second):
+        pair.flow = Flow.SUSPENDED
+    with together():
+        bulk_set([first], ("flow",))
+        with together():
+            bulk_set([second], ("flow",))
+        (found,) = read(Pair, "SELECT * FROM messaging_pair WHERE id = %s", [second.pk])
+        assert found.flow == "suspended"
+    assert Pair.objects.get(pk=first.pk).flow == "suspended"
+
+    twin = Pair.objects.get(pk=first.pk)
+    twin.pk = uuid7()
+    first.done = 7
+    with pytest.raises(IntegrityError), transaction.atomic(), together():
+        bulk_set([first], ("done",))
+        bulk_insert([twin])
+        bulk_set([second], ("done",))
+    assert Pair.objects.get(pk=first.pk).done == 0
 
 
 def test_bytes_and_nulls_arrive_as_they_are() -> None:
