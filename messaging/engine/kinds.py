@@ -138,7 +138,7 @@ def talk(job: Job) -> Receipt:
     return receipt
 
 
-def _record_sends(outcomes: list[tuple[Job, Receipt]]) -> list[Job | None]:
+def _record_sends(outcomes: list[tuple[Job, Receipt]], more: bool) -> list[Job | None]:
     record(outcomes)
     return [None] * len(outcomes)
 
@@ -174,7 +174,7 @@ DELIVERIES = Work(
     task=dispatch.DELIVER,
     claim=_claim_deliveries,
     talk=talking.talk,
-    record=talking.record,
+    record=lambda outcomes, more: talking.record(outcomes, more=more),
     release_dead=claiming.release_dead,
     keeps=claiming.keeps,
 )
@@ -189,7 +189,7 @@ POLLERS = Work(
     task=dispatch.POLLERS,
     claim=_claim_pollers,
     talk=pollers.look,
-    record=pollers.record,
+    record=lambda outcomes, more: pollers.record(outcomes),
     release_dead=lambda now: 0,  # a look's lease is short, and nobody waits for it
     keeps=lambda job: True,  # two looks at once do no harm
 )

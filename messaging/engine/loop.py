@@ -83,17 +83,17 @@ class Work(Generic[JobT, OutcomeT]):
     """One kind of work in its three steps.
 
     `claim`: (limit, worker, what to pass over) -> jobs, committed. `talk`: no transaction is open. `record`: outcomes
-    of many jobs, one transaction; returns for each the job that follows at once, or None. `release_dead`: frees what
-    dead workers had. `keeps`: whether a job that begins late is still this worker's; then it has a new lease. `ahead`:
-    more is claimed than there are threads for, jobs are handed over too, and outcomes are recorded while the thread
-    goes on. Without it every claim is talked about at once, and when a job has ended there may be another that waited
-    for its end, so the engine looks again.
+    of many jobs, and whether more may be begun; one transaction; returns for each the job that follows at once, or
+    None. `release_dead`: frees what dead workers had. `keeps`: whether a job that begins late is still this worker's;
+    then it has a new lease. `ahead`: more is claimed than there are threads for, jobs are handed over too, and outcomes
+    are recorded while the thread goes on. Without it every claim is talked about at once, and when a job has ended
+    there may be another that waited for its end, so the engine looks again.
     """
 
     task: str
     claim: Callable[[int, int, Crowded[JobT]], list[JobT]]
     talk: Callable[[JobT], OutcomeT]
-    record: Callable[[list[tuple[JobT, OutcomeT]]], list[JobT | None]]
+    record: Callable[[list[tuple[JobT, OutcomeT]], bool], list[JobT | None]]
     release_dead: Callable[[datetime], int]
     keeps: Callable[[JobT], bool]
     ahead: Ahead[JobT, OutcomeT] | None = None
@@ -126,7 +126,9 @@ class Engine(Generic[JobT, OutcomeT]):
         self._outbox: Outbox[JobT, OutcomeT] | None = None
         if work.ahead is not None:
             self._outbox = Outbox(self._record_some, batch=batch)
-        self._record: GroupCommit[tuple[JobT, OutcomeT], JobT | None] = GroupCommit(work.record, limit=batch)
+        self._record: GroupCommit[tuple[JobT, OutcomeT], JobT | None] = GroupCommit(
+            lambda outcomes: work.record(outcomes, not self._gather.is_set()), limit=batch
+        )
 
     def run(self) -> int:
         """Claims and hands over until nothing is due and nothing waits. Returns how many jobs it started (0 for a
@@ -288,7 +290,7 @@ class Engine(Generic[JobT, OutcomeT]):
     def _record_some(self, outcomes: list[tuple[JobT, OutcomeT]]) -> None:
         """Records outcomes that no thread waits for; one that the database refuses does not take the others with it."""
         try:
-            self._persist(lambda: self._work.record(outcomes))
+            self._persist(lambda: self._work.record(outcomes, False))
         except Exception:
             if len(outcomes) > 1:
                 for outcome in outcomes:

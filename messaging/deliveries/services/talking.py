@@ -255,8 +255,10 @@ _TOUCH = timedelta(seconds=1)
 _AGAIN = timedelta(seconds=1)
 
 
-def record(outcomes: Sequence[tuple[Job, Outcome]]) -> list[Job | None]:
-    """Writes what came of claimed deliveries. Returns for each the job that follows at once: a resolver said NEW."""
+def record(outcomes: Sequence[tuple[Job, Outcome]], *, more: bool = False) -> list[Job | None]:
+    """Writes what came of claimed deliveries. Returns for each the job that follows at once: a resolver said NEW; or,
+    with `more`, it went well and this comes next.
+    """
     now = clock.now()
     forgetting.ensure_days(forgetting.HISTORY, {history.forget_on(job.trigger, now) for job, _ in outcomes})
     followers: list[Job | None] = []
@@ -273,7 +275,8 @@ def record(outcomes: Sequence[tuple[Job, Outcome]]) -> list[Job | None]:
             followers.append(_apply(job, outcome, delivery, triggers.get(job.trigger.pk), changes))
         changes.write()
         _note_health(triggers, outcomes, now)
-        _follow(outcomes, followers, changes)
+        if more:
+            _follow(outcomes, followers, changes)
     for _, outcome in outcomes:
         if outcome.abandons is not None:
             together.abandon(outcome.abandons, outcome.cause, outcome.detail)
@@ -281,7 +284,7 @@ def record(outcomes: Sequence[tuple[Job, Outcome]]) -> list[Job | None]:
 
 
 def _follow(outcomes: Sequence[tuple[Job, Outcome]], followers: list[Job | None], changes: Changes) -> None:
-    """Gives threads that have ended something well what is due next, so that nobody has to look for it."""
+    """Claims what is due next for those that have ended something well, so that nobody has to look for it."""
     ended = [
         number
         for number, (job, outcome) in enumerate(outcomes)

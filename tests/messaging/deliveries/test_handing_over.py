@@ -17,8 +17,10 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
 from messaging.deliveries.services import calling, claiming, settling, talking, triggering
+from messaging.deliveries.services.job import Job, JobKind, lease_of
 from messaging.models import Delivery, DocumentCompleted, DocumentStarted, Event, Incident, Trigger
 from messaging.protocol.envelope import DocumentReference, PayloadPart
+from messaging.protocol.processing import Decision, Status
 from partners.secrets import decrypt
 from rmhub import clock
 from rmhub.clock import FrozenClock
@@ -496,6 +498,70 @@ def test_one_trigger_never_has_all_threads_of_a_worker(partner: PartnerSide, app
     finish(jobs)
     Trigger.objects.filter(pk=trigger.pk).update(failing_since=clock.now())
     assert len(claiming.claim_due(limit=8, worker=7, share=3)) == 1, "a failing one is tried one by one"
+
+
+def follow(*jobs: Job) -> list[list[str]]:
+    """Records these as done; returns which documents follow each at once."""
+    found = talking.record([(job, talking.talk(job)) for job in jobs], more=True)
+    return [[job.delivery.document_id] if job is not None else [] for job in found]
+
+
+def test_what_comes_next_is_claimed_with_the_outcome(partner: PartnerSide, app: Application) -> None:
+    make_trigger(app)
+    documents = arrive(partner, "a1", "a2", "a3")
+    [first] = claim(worker=7)
+    [second] = talking.record([(first, talking.talk(first))], more=True)
+    assert second is not None and (second.worker, second.claim) == (7, now_of(documents[1]).claim)
+    assert states(*documents) == ["completed", "running", "waiting"], "one of a pair at a time"
+    assert follow(second) == [["a3"]]
+    assert claim(worker=8) == []
+    finish(claim_back(documents[2]))
+    assert states(*documents) == ["completed"] * 3
+    assert app.documents == ["a1", "a2", "a3"]
+
+
+def claim_back(document: Delivery) -> list[Job]:
+    """The job of a delivery that is claimed, whose worker has not lost it."""
+    found = now_of(document)
+    assert found.claim is not None
+    decision = Decision(Status.NEW, ask_resolver=False, suspend=False, evidence=())
+    return [Job(JobKind.HTTP, found.trigger, found, found.claim, decision, lease_of(found.trigger), worker=7)]
+
+
+def test_as_many_follow_as_have_ended_and_as_a_claim_would_take(
+    partner: PartnerSide, app: Application, settings: Any
+) -> None:
+    make_trigger(app, ordered=False, concurrency=3)
+    arrive(partner, *(f"a{n}" for n in range(9)))
+    first = claim(worker=7)
+    assert follow(*first[:2]) == [["a3"], ["a4"]]
+    Trigger.objects.update(concurrency=1)
+    assert follow(first[2]) == [[]], "two are in progress"
+    Trigger.objects.update(concurrency=64)
+    settings.RMHUB_DELIVER_THREADS = 4
+    jobs = claiming.claim_due(limit=1, worker=7, share=3)
+    Trigger.objects.update(failing_since=clock.now())
+    assert follow(*jobs) == [["a6"]], "it goes well again"
+
+
+@pytest.mark.parametrize("why", ["another is due", "suspended", "not done", "two at once"])
+def test_nothing_follows_where_a_claim_decides(partner: PartnerSide, app: Application, why: str) -> None:
+    trigger = make_trigger(app, ordered=False, retry_interval=60)
+    arrive(partner, "a1", "a2", "a3", "a4")
+    jobs = claiming.claim_due(limit=1, worker=7)
+    if why in ("another is due", "two at once"):
+        other = make_trigger(app, ordered=False)
+        arrive(partner, "b1", "b2")
+        if why == "two at once":
+            Trigger.objects.filter(pk=trigger.pk).update(concurrency=1)
+            jobs += [job for job in claiming.claim_due(limit=1, worker=7) if job.trigger.pk == other.pk]
+            assert len(jobs) == 2
+    if why == "suspended":
+        Trigger.objects.update(state="suspended")
+    if why == "not done":
+        app.plan("/documents", http(503))
+    assert follow(*jobs) == [[]] * len(jobs)
+    assert "running" not in states(*Delivery.objects.filter(trigger=trigger))
 
 
 # --- leases and workers ---

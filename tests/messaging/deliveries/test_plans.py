@@ -134,7 +134,7 @@ def _deliveries(partner: PartnerSide, app: Application) -> None:
         "one with its caller": lambda: attended._claim(asked_for.pk),
         "what is due is claimed": lambda: jobs.extend(claim()),
         "and talked about": lambda: outcomes.extend((job, talking.talk(job)) for job in jobs),
-        "outcomes are recorded": lambda: talking.record(outcomes),
+        "outcomes are recorded": lambda: talking.record(outcomes, more=True),
         "more is claimed": lambda: jobs.extend(claim()),
         "dead workers are looked for": lambda: claiming.release_dead(clock.now()),
         "lost ones are taken back": lambda: (lose(*jobs), claim()),
