@@ -49,6 +49,14 @@ CREATE OR REPLACE FUNCTION pg_temp.earlier(id uuid, ms bigint) RETURNS uuid LANG
         || substr(replace(id::text, '-', ''), 13))::uuid
 $$
 """
+BEHIND = """
+SELECT EXISTS (
+    SELECT FROM (
+        SELECT xid, event_id FROM messaging_trafficcursor UNION ALL SELECT xid, event_id FROM messaging_notificationcursor
+    ) c
+    WHERE EXISTS (SELECT FROM messaging_event e WHERE (e.xid, e.id) > (c.xid, c.event_id))
+)
+"""
 SPAN_MS = 60_000  # between one copy and the next: longer than the template's traffic took
 COPIES = 10_000  # of one call, at most
 
@@ -100,6 +108,8 @@ def _measure(servers: Servers, var: Path, chosen: argparse.Namespace, raw: dict[
         raw["sizes"].append({"messages": size, "stored": stored, "bytes": _bytes(hubs)})
         with hubs.running() as roots:
             hub_runs.first_message(hubs)
+            _catch_up(hubs)
+            hub_runs.steady(hubs, servers, roots, pairs=few, window=Window(1.0, 4.0))
             for suspended in sorted({1, chosen.suspended}):
                 if suspended > 1:
                     _suspend(hubs, chosen.pairs - suspended + 1, chosen.pairs - 1)
@@ -130,6 +140,17 @@ def grow(database_url: str, messages: int, turn: int) -> int:
                     _copy(connection, table, ids, texts, turn * COPIES, copies)
         connection.execute("VACUUM (ANALYZE)")
         return _count(connection)
+
+
+def _catch_up(hubs: Arena) -> None:
+    """Waits until the workers have counted what was copied: events that are new to them. Raises TimeoutError."""
+    until = time.monotonic() + 3600
+    for hub in (hubs.sender, hubs.receiver):
+        with psycopg.connect(hub.database_url, autocommit=True) as connection:
+            while connection.execute(BEHIND).fetchone() != (False,):
+                if time.monotonic() > until:
+                    raise TimeoutError("the workers are still counting what was copied")
+                time.sleep(1)
 
 
 def _count(connection: psycopg.Connection[Any]) -> int:
