@@ -195,6 +195,13 @@ class MaskKind(models.TextChoices):
     EDI = "edi", "EDIFACT or X12"
 
 
+class DocumentKind(models.TextChoices):
+    XML = "xml", "XML"
+    JSON = "json", "JSON"
+    EDI = "edi", "EDIFACT or X12"
+    CSV = "csv", "CSV"
+
+
 class NoteKind(models.TextChoices):
     """What stands in an incident's timeline beside events and actions."""
 

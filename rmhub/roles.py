@@ -58,6 +58,7 @@ ADMIN_SCOPES = OPERATOR_SCOPES | {
     "users:manage",  # users, roles, partner groups, sessions
     "notifications:manage",
     "masks:manage",
+    "attributes:manage",
 }
 # What changes or shows the hub as a whole: whoever is limited to some partners has none of these, whatever their role.
 WHOLE_HUB_SCOPES = frozenset(
@@ -75,6 +76,7 @@ WHOLE_HUB_SCOPES = frozenset(
         "users:manage",
         "notifications:manage",
         "masks:manage",
+        "attributes:manage",
     }
 )
 SCOPES = {Role.VIEWER: VIEWER_SCOPES, Role.OPERATOR: OPERATOR_SCOPES, Role.ADMIN: ADMIN_SCOPES}

@@ -22,7 +22,7 @@ from psycopg import sql
 
 from messaging import servers
 from messaging.access.services import tokens
-from messaging.engine import circuits, forgetting, memory, pairs, subscriptions
+from messaging.engine import attributes, circuits, forgetting, memory, pairs, subscriptions
 from messaging.entrance import authentication
 from partners import registry
 from rmhub import clock
@@ -74,6 +74,7 @@ def forget_all() -> None:
     circuits.forget()
     servers.reset()
     subscriptions.reset()
+    attributes.reset()
     memory.reset()
     forgetting.reset()
 

@@ -16,6 +16,7 @@ from django.db.models import F
 
 from messaging import dispatch, storage
 from messaging.choices import Direction
+from messaging.engine import attributes
 from messaging.engine.continuing import Continuation
 from messaging.engine.handover import Seat
 from messaging.engine.pairs import PAIR_FIELDS
@@ -91,6 +92,12 @@ class Effects:
 
     def store(self, message: Message, rows: list[Payload], pair: Pair) -> None:
         """A new message, at the end of its pair."""
+        message.attributes = attributes.of_documents(
+            lambda: ((storage.load(row.content, row.stored_as), row.content_type) for row in rows),
+            partner_id=pair.partner_id,
+            service=message.service,
+            action=message.action,
+        )
         pair.next_position += 1
         pair.done += 1
         pair.last_success_at = self.now
@@ -105,6 +112,7 @@ class Effects:
         """Queues what was stored for the next hop."""
         assert road.pair_id is not None
         made = forwarding.forward(message, rows, road, self.pairs[road.pair_id], self.now, memory_lost=memory_lost)
+        made.message.attributes = message.attributes
         self.messages.append(made.message)
         self.attempts += made.attempts
         self.payloads += made.payloads
@@ -206,7 +214,10 @@ class Effects:
 
 def received_event(message: Message, terms: Terms, now: datetime) -> Event:
     """`message.received`."""
-    data = {"agreement": terms.tpa_id, "service": message.service, "action": message.action, "size": message.size}
+    data: dict[str, object] = {"agreement": terms.tpa_id, "service": message.service, "action": message.action}
+    data["size"] = message.size
+    if found := attributes.shown(message.attributes):
+        data["attributes"] = found
     return events.event("message.received", now, pair=message.pair_id, message=message, data=data)
 
 

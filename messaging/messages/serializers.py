@@ -12,6 +12,7 @@ from rest_framework import serializers
 from messaging.api.fields import IdOut, RowSerializer
 from messaging.api.named import PairRef, PartyRef
 from messaging.choices import Direction, MessageState
+from messaging.engine import attributes
 from messaging.messages.selectors import relatives
 from messaging.messages.services.cancelling import why_not_cancel
 from messaging.messages.services.resubmitting import why_not_resubmit
@@ -65,6 +66,9 @@ class MessageSerializer(RowSerializer):
     agreement = AgreementRef(source="agreement_version")
     cause_documentation = CauseDocumentation()
     sha256 = serializers.CharField(source="digest", help_text="Of its octets on the wire; empty before they are made.")
+    attributes = serializers.SerializerMethodField(
+        help_text="What it is found by, such as an invoice number: name -> value; without those that are never shown."
+    )
     allowed_actions = serializers.SerializerMethodField()
 
     class Meta:
@@ -74,8 +78,12 @@ class MessageSerializer(RowSerializer):
             *("service", "action", "semantics", "sequence_number", "tx_sequence_id", "previous_number"),
             *("forwarded_from", "resubmitted_from", "position", "pair", "partner", "agreement", "size", "attempts"),
             *("copies", "cause", "cause_documentation", "cause_detail", "remind_at", "sha256", "created_at"),
-            *("first_sent_at", "completed_at", "expires_at", "submitted_by", "allowed_actions"),
+            *("first_sent_at", "completed_at", "expires_at", "submitted_by", "attributes", "allowed_actions"),
         )
+
+    @extend_schema_field(serializers.DictField(child=serializers.CharField()))
+    def get_attributes(self, message: Message) -> dict[str, str]:
+        return attributes.shown(message.attributes)
 
     @extend_schema_field(serializers.ListField(child=serializers.ChoiceField(choices=["cancel", "settle", "resubmit"])))
     def get_allowed_actions(self, message: Message) -> list[str]:

@@ -174,6 +174,7 @@ class Migration(migrations.Migration):
                 ('completed_at', models.DateTimeField(blank=True, null=True)),
                 ('expires_at', models.DateTimeField(blank=True, help_text='Outbound. Repeatable profile: when the partner may have forgotten its id. Streams: end of its life.', null=True)),
                 ('remind_at', models.DateTimeField(blank=True, help_text='In doubt: asked to be shown again then.', null=True)),
+                ('attributes', models.JSONField(blank=True, help_text='What it is found by, such as an invoice number: name -> value, both texts. Null: nothing.', null=True)),
                 ('submitted_by', models.CharField(blank=True, default='', max_length=150)),
                 ('idempotency_key', models.CharField(blank=True, default='', max_length=255)),
                 ('idempotency_fingerprint', models.CharField(blank=True, default='', max_length=64)),
@@ -184,7 +185,7 @@ class Migration(migrations.Migration):
             ],
             options={
                 'ordering': ('-id',),
-                'indexes': [django.contrib.postgres.indexes.BrinIndex(autosummarize=True, fields=['xid'], name='message_written', pages_per_range=16), models.Index(condition=models.Q(('due_at__isnull', False)), fields=['due_at'], name='message_due'), models.Index(models.F('standing'), models.OrderBy(models.F('id'), descending=True), condition=models.Q(('standing__isnull', False)), name='message_open'), models.Index(condition=models.Q(('expires_at__isnull', False)), fields=['expires_at'], name='message_expiring'), models.Index(condition=models.Q(('forwarded_from__isnull', False)), fields=['forwarded_from'], name='message_by_origin'), models.Index(condition=models.Q(('resubmitted_from__isnull', False)), fields=['resubmitted_from'], name='message_resubmitted'), models.Index(fields=['message_id'], name='message_by_id_text', opclasses=('varchar_pattern_ops',)), models.Index(condition=models.Q(('document_id', ''), _negated=True), fields=['document_id'], name='message_by_document', opclasses=('varchar_pattern_ops',)), models.Index(fields=['conversation_id'], name='message_by_conversation'), models.Index(condition=models.Q(('ref_to_message_id', ''), _negated=True), fields=['ref_to_message_id'], name='message_by_ref')],
+                'indexes': [django.contrib.postgres.indexes.BrinIndex(autosummarize=True, fields=['xid'], name='message_written', pages_per_range=16), models.Index(condition=models.Q(('due_at__isnull', False)), fields=['due_at'], name='message_due'), models.Index(models.F('standing'), models.OrderBy(models.F('id'), descending=True), condition=models.Q(('standing__isnull', False)), name='message_open'), models.Index(condition=models.Q(('expires_at__isnull', False)), fields=['expires_at'], name='message_expiring'), models.Index(condition=models.Q(('forwarded_from__isnull', False)), fields=['forwarded_from'], name='message_by_origin'), models.Index(condition=models.Q(('resubmitted_from__isnull', False)), fields=['resubmitted_from'], name='message_resubmitted'), models.Index(fields=['message_id'], name='message_by_id_text', opclasses=('varchar_pattern_ops',)), models.Index(condition=models.Q(('document_id', ''), _negated=True), fields=['document_id'], name='message_by_document', opclasses=('varchar_pattern_ops',)), models.Index(fields=['conversation_id'], name='message_by_conversation'), models.Index(condition=models.Q(('ref_to_message_id', ''), _negated=True), fields=['ref_to_message_id'], name='message_by_ref'), django.contrib.postgres.indexes.GinIndex(condition=models.Q(('attributes__isnull', False)), fields=['attributes'], name='message_by_attribute')],
                 'constraints': [models.UniqueConstraint(condition=models.Q(('idempotency_key', ''), _negated=True), fields=('submitted_by', 'idempotency_key'), name='message_idempotency_unique')],
             },
         ),
@@ -954,6 +955,25 @@ class Migration(migrations.Migration):
             ],
             options={
                 'ordering': ('name',),
+            },
+        ),
+        migrations.CreateModel(
+            name='AttributeRule',
+            fields=[
+                ('id', models.UUIDField(default=rmhub.ids.uuid7, editable=False, primary_key=True, serialize=False)),
+                ('service', models.CharField(blank=True, default='', help_text='Empty: of every service.', max_length=255)),
+                ('enabled', models.BooleanField(default=True, verbose_name='it is on')),
+                ('created_at', models.DateTimeField()),
+                ('updated_at', models.DateTimeField()),
+                ('name', models.CharField(help_text='The word that messages are found by: invoice finds with invoice:4711. Small letters, digits, _ and -. Several rules may take the same attribute from different documents.', max_length=30, verbose_name='attribute')),
+                ('kind', models.CharField(choices=[('xml', 'XML'), ('json', 'JSON'), ('edi', 'EDIFACT or X12'), ('csv', 'CSV')], max_length=8, verbose_name='documents')),
+                ('path', models.CharField(help_text='XML: an XPath with names without prefixes, //Invoice/Number or //@number. JSON: $.invoice.number. EDIFACT and X12: segment and element, BGM+2, or a component, NAD+2:1. CSV: the heading of a column, or its number, 3. The first value that is not empty counts.', max_length=500)),
+                ('action', models.CharField(blank=True, default='', help_text='Empty: of every action.', max_length=255)),
+                ('shown', models.BooleanField(default=True, help_text='Off: messages are found by it, and it is shown nowhere: it can be read in the document only, where masks hold.', verbose_name='its value is shown')),
+                ('partner', models.ForeignKey(blank=True, help_text='None: of every partner.', null=True, on_delete=django.db.models.deletion.CASCADE, related_name='+', to='partners.party')),
+            ],
+            options={
+                'ordering': ('name', 'id'),
             },
         ),
         migrations.CreateModel(

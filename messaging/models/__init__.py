@@ -1,5 +1,6 @@
 from messaging.models.coordination import Coordination, CoordinationMessage, Enlistment
 from messaging.models.delivery import Delivery, DocumentCompleted, DocumentStarted, Join, MemoryEpoch, RememberedRequest
+from messaging.models.document_rule import AttributeRule, PayloadMask
 from messaging.models.job import BulkJob, BulkJobItem, Worker
 from messaging.models.message import Message, MessageIdentity, Payload
 from messaging.models.onboarding import BenchReport, OnboardingDraft, ProbeReport
@@ -50,7 +51,6 @@ from messaging.models.report import (
     WindowAdvice,
 )
 from messaging.models.traffic import (
-    PayloadMask,
     Rejection,
     Signal,
     StatusInquiry,
@@ -66,6 +66,7 @@ __all__ = [
     "ArchiveDay",
     "ArchiveFile",
     "ArchivedMessage",
+    "AttributeRule",
     "AuditEntry",
     "AuditFinding",
     "AuditPair",

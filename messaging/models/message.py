@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable
 from typing import Any
 
+from django.contrib.postgres.indexes import GinIndex
 from django.db import models
 from django.db.models import F, Func, Q
 from django.db.models.expressions import Col
@@ -67,6 +69,18 @@ class StateIs(_WithStanding, Exact):
 @StateField.register_lookup
 class StateIn(_WithStanding, In):
     """Compare with several states (`state__in=`)."""
+
+
+@models.JSONField.register_lookup
+class AnyValue(BuiltinLookup):
+    """Compare with each value of an object of texts (`attributes__any_value=`); the index of the field serves it."""
+
+    lookup_name = "any_value"
+    prepare_rhs = False
+
+    def as_sql(self, compiler: Any, connection: Any) -> tuple[str, Any]:
+        left, params = self.process_lhs(compiler, connection)
+        return f"{left} @? %s::jsonpath", (*params, f"$.* ? (@ == {json.dumps(self.rhs)})")
 
 
 class Message(Identified):
@@ -163,6 +177,12 @@ class Message(Identified):
     )
     remind_at = models.DateTimeField(null=True, blank=True, help_text="In doubt: asked to be shown again then.")
 
+    attributes = models.JSONField(
+        null=True,
+        blank=True,
+        help_text="What it is found by, such as an invoice number: name -> value, both texts. Null: nothing.",
+    )
+
     submitted_by = models.CharField(max_length=150, blank=True, default="")
     idempotency_key = models.CharField(max_length=255, blank=True, default="")
     idempotency_fingerprint = models.CharField(max_length=64, blank=True, default="")
@@ -206,6 +226,7 @@ class Message(Identified):
             ),
             models.Index(fields=("conversation_id",), name="message_by_conversation"),
             models.Index(fields=("ref_to_message_id",), name="message_by_ref", condition=~Q(ref_to_message_id="")),
+            GinIndex(fields=("attributes",), name="message_by_attribute", condition=Q(attributes__isnull=False)),
         )
 
     def __str__(self) -> str:

@@ -1,4 +1,4 @@
-"""What went over the wire, also by hour; what partners said when asked; which parts of payloads are covered."""
+"""What went over the wire, also by hour; and what partners said when asked."""
 
 from __future__ import annotations
 
@@ -7,12 +7,10 @@ from django.db import models
 from django.db.models import F, OuterRef, Q, Subquery, Value
 from django.db.models.functions import Coalesce
 
-from messaging.choices import Direction, MaskKind, Outcome, PartnerAnswer, SignalKind, SignalState
+from messaging.choices import Direction, Outcome, PartnerAnswer, SignalKind, SignalState
 from messaging.models.base import Identified, OctetsField, written_by, written_index
 from messaging.models.message import Message
 from messaging.models.pair import Pair
-from partners.models import Party
-from rmhub.roles import Role
 
 
 class Signal(Identified):
@@ -201,46 +199,6 @@ def partner_said() -> Coalesce:
         Subquery(asked.filter(silent).values("answer")[:1]),
         Value(""),
     )
-
-
-class PayloadMask(Identified):
-    """Covers parts of payloads on the screen and in the API for people below a role. What is stored stays as it is."""
-
-    PREFIX = "mask"
-
-    name = models.CharField(max_length=80, unique=True)
-    kind = models.CharField("documents", max_length=8, choices=MaskKind)
-    path = models.CharField(
-        max_length=500,
-        help_text="XML: an XPath with names without prefixes, //Customer/IBAN or //@card. JSON: $.customer.iban, "
-        "$.lines[*].price, $..iban. EDIFACT and X12: segment and element, NAD+4, or a component, NAD+4:2.",
-    )
-    partner = models.ForeignKey(
-        Party, null=True, blank=True, on_delete=models.CASCADE, related_name="+", help_text="None: of every partner."
-    )
-    service = models.CharField(max_length=255, blank=True, default="", help_text="Empty: of every service.")
-    # A viewer opens no payload at all, so that the roles that a rule can tell apart are these.
-    visible_to = models.CharField(
-        "seen by",
-        max_length=10,
-        default=Role.ADMIN.value,
-        choices=[(role.value, role.value) for role in (Role.OPERATOR, Role.ADMIN)],
-        help_text="The lowest role that sees it uncovered. Viewers open no payloads at all.",
-    )
-    enabled = models.BooleanField("it is on", default=True)
-    created_at = models.DateTimeField()
-    updated_at = models.DateTimeField()
-
-    class Meta:
-        ordering = ("name",)
-
-    def __str__(self) -> str:
-        return self.name
-
-    @property
-    def version(self) -> int:
-        """What changes with each change: the time of the last one, in microseconds."""
-        return int(self.updated_at.timestamp() * 1_000_000)
 
 
 # What is counted by pair from the event feed: count -> events. By the hour (`overview.services.traffic_hours`), and by

@@ -1,4 +1,4 @@
-"""Where a path leads in a document: XPath in XML, a path in JSON, an element of a segment in EDI.
+"""Where a path leads in a document: XPath in XML, a path in JSON, an element of a segment in EDI, a column of CSV.
 
 XML is matched without regard to namespaces, so that a path cannot miss an element because of a prefix. All
 here are pure functions of bytes.
@@ -8,6 +8,8 @@ Bytes as text: by the charset that the content type names, else by what they loo
 
 from __future__ import annotations
 
+import csv
+import io
 import re
 from collections.abc import Callable, Iterator, Sequence
 from email.message import Message as MimeHeaders
@@ -20,6 +22,7 @@ from messaging.protocol import json_text
 # A document must be read as a whole to be looked into.
 MAX_BYTES = 8 * 1024 * 1024
 
+_SEPARATORS = (",", ";", "\t", "|")
 # What may stand before a document's first sign: byte order marks, blanks, zeros of wide characters.
 _BEFORE = b"\xef\xbb\xbf\xff\xfe\x00" + b" \t\r\n\v\f"
 _BLANKS = " \t\r\n\x00\x1a\ufeff"
@@ -34,7 +37,7 @@ class Unreadable(ValueError):
 
 
 def kind_of(content: bytes, content_type: str) -> str:
-    """What a document is: `edi`, `xml`, `json` or "", by how it begins, else by its content type."""
+    """What a document is: `edi`, `xml`, `json`, `csv` or "", by how it begins, else by its content type."""
     media = content_type.partition(";")[0].strip().lower()
     start = content.lstrip(_BEFORE)[:4]
     if start.startswith((b"UNA", b"UNB", b"UNG", b"UNH", b"ISA")):
@@ -43,6 +46,8 @@ def kind_of(content: bytes, content_type: str) -> str:
         return "xml"
     if media.endswith(("/json", "+json")) or start.startswith((b"{", b"[")):
         return "json"
+    if media in ("text/csv", "application/csv"):
+        return "csv"
     return "edi" if media.startswith("application/edi") else ""
 
 
@@ -52,6 +57,9 @@ def check(kind: str, path: str) -> None:
         _check_xpath(path)
     elif kind == "json":
         _json_steps(path)
+    elif kind == "csv":
+        if not path.strip() or path == "0":
+            raise ValueError("the heading of a column, such as Invoice number, or its number, such as 3")
     elif segment(path) is None:
         raise ValueError("a segment and the number of one of its elements, such as NAD+4, or NAD+4:2 for a component")
 
@@ -295,7 +303,31 @@ def split(text: str, sign: str, release: str) -> list[str]:
     return [*found, text[start:]]
 
 
-_TEXTS: dict[str, Callable[[bytes, str], Iterator[str]]] = {"xml": _xml_texts, "json": _json_texts, "edi": _edi_texts}
+def _csv_texts(content: bytes, path: str) -> Iterator[str]:
+    """The values of a column: of the one with this heading, else of the one with this number; the first row is the
+    headings.
+    """
+    text = text_of(content, "")
+    if text is None:
+        raise Unreadable("it is not text")
+    separator = max(_SEPARATORS, key=text.partition("\n")[0].count)
+    try:
+        rows = csv.reader(io.StringIO(text.lstrip("\ufeff"), newline=""), delimiter=separator)
+        names = [name.strip().casefold() for name in next(rows, [])]
+        number = int(path) - 1 if path.isascii() and path.isdigit() else -1
+        place = names.index(path.strip().casefold()) if path.strip().casefold() in names else number
+        if 0 <= place < len(names):
+            yield from (row[place] for row in rows if place < len(row))
+    except csv.Error as error:
+        raise Unreadable("it is not CSV") from error
+
+
+_TEXTS: dict[str, Callable[[bytes, str], Iterator[str]]] = {
+    "xml": _xml_texts,
+    "json": _json_texts,
+    "edi": _edi_texts,
+    "csv": _csv_texts,
+}
 
 
 def decoded(content: bytes, content_type: str) -> str:

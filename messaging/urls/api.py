@@ -10,7 +10,7 @@ from messaging.archive import api as archive
 from messaging.bulk import api as jobs
 from messaging.deliveries.api import deliveries, triggers
 from messaging.incidents import api as incidents
-from messaging.messages.api import masks, messages, submissions, verbs
+from messaging.messages.api import attributes, masks, messages, submissions, verbs
 from messaging.notifications.api import events, notifications, webhooks
 from messaging.onboarding.api import agreements, onboarding, parties
 from messaging.overview.api import hub, records, status
@@ -97,6 +97,7 @@ urlpatterns = [
     path("bulk-operations/<str:job>/items", jobs.JobItems.as_view(), name="job-items"),
     path("bulk-operations/<str:job>/items.csv", jobs.JobResults.as_view(), name="job-results"),
     path("bulk-operations/<str:job>/documents", jobs.JobDocuments.as_view(), name="job-documents"),
+    *attributes.ATTRIBUTES.urls(),
     *masks.MASKS.urls(),
     path("memory", hub.Memory.as_view(), name="memory"),
     path("parties", parties.Parties.as_view(), name="parties"),

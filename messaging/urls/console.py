@@ -9,8 +9,8 @@ from messaging.archive import pages as archive
 from messaging.bulk.pages import jobs
 from messaging.deliveries.pages import deliveries, in_doubt, triggers
 from messaging.incidents import pages as incidents
+from messaging.messages.pages import attributes, masks, messages, octets
 from messaging.messages.pages import listing as message_list
-from messaging.messages.pages import masks, messages, octets
 from messaging.notifications.pages import notifications, webhooks
 from messaging.onboarding.pages import agreements, parties, partners, wizard
 from messaging.overview import pages as overview
@@ -179,6 +179,7 @@ urlpatterns = [
     path("holds/<str:reference>/release/", archive.hold_release, name="hold-release"),
     path("retention/", archive.retention_page, name="retention"),
     path("retention/change/", archive.retention_change, name="retention-change"),
+    *attributes.PAGES.urls(),
     *masks.PAGES.urls(),
     path("rejections/", overview.rejection_list, name="rejections"),
     path("rejections/<str:reference>/", overview.rejection_page, name="rejection"),

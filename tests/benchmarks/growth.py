@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -52,7 +53,8 @@ $$
 BEHIND = """
 SELECT EXISTS (
     SELECT FROM (
-        SELECT xid, event_id FROM messaging_trafficcursor UNION ALL SELECT xid, event_id FROM messaging_notificationcursor
+        SELECT xid, event_id FROM messaging_trafficcursor
+        UNION ALL SELECT xid, event_id FROM messaging_notificationcursor
     ) c
     WHERE EXISTS (SELECT FROM messaging_event e WHERE (e.xid, e.id) > (c.xid, c.event_id))
 )
@@ -139,6 +141,8 @@ def grow(database_url: str, messages: int, turn: int) -> int:
                 for table, (ids, texts) in COPIED.items():
                     _copy(connection, table, ids, texts, turn * COPIES, copies)
         connection.execute("VACUUM (ANALYZE)")
+        connection.execute("CHECKPOINT")  # what is written back meanwhile would hold up every commit that is measured
+        os.sync()
         return _count(connection)
 
 

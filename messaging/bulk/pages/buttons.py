@@ -247,6 +247,18 @@ VERBS: Mapping[str, BulkVerb] = {
             ("Asked for by the partner", "Needed for an audit"),
         ),
         BulkVerb(
+            "messages_attributes",
+            "Take attributes again",
+            "refresh",
+            "messages",
+            (
+                "The attributes of each message are taken from its documents again, by the rules that hold now.",
+                "What no rule finds another value for stays as it is.",
+            ),
+            _LIGHT,
+            ("New rule", "Corrected rule"),
+        ),
+        BulkVerb(
             "ask_partner",
             "Ask the partner",
             "message-question",

@@ -22,6 +22,7 @@ from messaging.deliveries.services import settling
 from messaging.exceptions import InvalidSubmission, NotFound
 from messaging.journal import incidents
 from messaging.journal.audit import HEAVY_REASON, MIN_REASON, Actor
+from messaging.messages import attributes
 from messaging.messages.services import resubmitting
 from messaging.models import Delivery, Incident, Message, Pair, Payload
 from messaging.models.traffic import partner_said
@@ -312,6 +313,13 @@ ACTIONS: Mapping[str, Action] = {
         "payloads:read",
         Q(),
         _export,
+        split=("pair__code",),
+    ),
+    "messages_attributes": Action(
+        "msg",
+        "attributes:manage",
+        Q(),
+        lambda key, given, **why: attributes.message_take(message_id=key, **why),
         split=("pair__code",),
     ),
 }

@@ -25,6 +25,7 @@ from messaging.api.problems import Problem
 from messaging.api.reading import Param, StrictJson
 from messaging.api.references import agreement_id_of, pair_id_of
 from messaging.choices import Direction, MessageState
+from messaging.engine.attributes import LONGEST, MOST
 from messaging.messages import serializers as shapes
 from messaging.messages.selectors import finding, searching
 from messaging.messages.services.submitting import NewPayload, Submission, message_submit
@@ -60,8 +61,8 @@ FILTERS = (
     Param(
         "q",
         "What the console's search box takes: an id (msg_..., MessageId, document id, ConversationId; else the "
-        "beginning of a MessageId), and terms such as state:failed partner:Globex after:24h size>100k. An id that "
-        "looks like a term must be in quotes.",
+        "beginning of a MessageId), the value of an attribute, and terms such as invoice:4711 state:failed "
+        "partner:Globex after:24h size>100k. An id that looks like a term must be in quotes.",
     ),
     sort_parameter("-created_at", "created_at"),
 )
@@ -193,6 +194,12 @@ class SubmissionFields(StrictBody):
 class SubmissionBody(SubmissionFields):
     """A document for a partner."""
 
+    attributes = serializers.DictField(
+        child=Text(max_length=LONGEST),
+        required=False,
+        help_text=f"What the message is found by, beside what rules find in its documents: at most {MOST} names (small "
+        f"letters, digits, _ and -), each with a text of at most {LONGEST} characters.",
+    )
     payloads = serializers.ListField(child=PayloadBody(), allow_empty=False, max_length=100)
 
 
@@ -203,6 +210,11 @@ class SubmissionForm(SubmissionFields):
         min_value=1, max_value=MAX_LIFE, required=False, help_text="As in JSON."
     )
     payload = serializers.ListField(child=serializers.FileField(allow_empty_file=True), min_length=1, max_length=100)
+    attribute = serializers.ListField(
+        child=serializers.CharField(max_length=LONGEST + 31),
+        required=False,
+        help_text="Attributes as in JSON, each as name:value.",
+    )
     label = serializers.ListField(  # type: ignore[assignment]
         child=serializers.CharField(max_length=120),
         required=False,
@@ -319,6 +331,7 @@ def _submission(request: Request) -> dict[str, Any]:
     """The arguments of `message_submit` that the body holds. Raises ValidationError."""
     if (request.content_type or "").startswith("multipart/"):
         values = validated(SubmissionForm, request.data)
+        values["attributes"] = dict(one.partition(":")[::2] for one in values.pop("attribute", []))
         return {"payloads": _form_payloads(values.pop("payload"), values.pop("label", [])), **values}
     values = validated(SubmissionBody, request.data)
     return {"payloads": _json_payloads(values.pop("payloads")), **values}

@@ -22,6 +22,7 @@ from messaging.console.lists import Column, ListPage
 from messaging.console.rendering import PAGE, as_context, page, read_place
 from messaging.console.resource import STACK, table
 from messaging.console.resource import Column as Shown
+from messaging.engine import attributes
 from messaging.keyset import Page, Place
 from messaging.messages.pages import tables
 from messaging.messages.selectors import finding, messages, relatives, search_terms, searching
@@ -81,6 +82,10 @@ def _took(message: Message) -> str:
     return "—" if seconds is None else took(seconds)
 
 
+def _attributes(message: Message) -> str:
+    return "; ".join(f"{name}: {value}" for name, value in attributes.shown(message.attributes).items())
+
+
 _ACK_AFTER = format_html('<abbr title="From the first send to the acknowledgement">{}</abbr>', "Ack after")
 MESSAGES = ListPage(
     name="messages",
@@ -120,6 +125,7 @@ MESSAGES = ListPage(
             Shown("Document id", lambda row: middle(row.identifies, 22), "mono", title=lambda row: row.identifies),
             hidden=True,
         ),
+        Column("attributes", "Attributes", _attributes, Shown("Attributes", _attributes, "wrap"), hidden=True),
         Column("ref_to_message_id", "RefToMessageId", lambda row: row.ref_to_message_id, only_csv=True),
         Column("sequence_number", "Seq", lambda row: row.sequence_number, tables.SEQUENCE),
         Column("attempts", "Attempts", lambda row: row.attempts, tables.ATTEMPTS),
@@ -208,7 +214,9 @@ def message_list_page(request: HttpRequest) -> HttpResponseBase:
         "jumped": at,
         "all_time": _with(request, window="all", at=at),
         "first_page": place is None,
-        "bulk_actions": bulk.actions(request, "messages_resubmit", "messages_cancel", "messages_export"),
+        "bulk_actions": bulk.actions(
+            request, "messages_resubmit", "messages_cancel", "messages_export", "messages_attributes"
+        ),
     }
     return page(request, "console/messages/messages.html", context, live="live-messages")
 

@@ -21,6 +21,7 @@ from messaging.console.rendering import dialog, page, posted, problems, see_othe
 from messaging.console.resource import table
 from messaging.deliveries.pages.in_doubt import evidence_of, message_buttons
 from messaging.deliveries.selectors import deliveries
+from messaging.engine import attributes
 from messaging.exceptions import ApplicationError, InvalidSubmission, NotFound, WrongState
 from messaging.messages.pages import diagram, octets, tables, viewer
 from messaging.messages.selectors import messages, relatives, timeline, wire_parts
@@ -79,6 +80,7 @@ def message_page(request: HttpRequest, reference: str) -> HttpResponse:
         "tabs": TABS,
         "screen": screen,
         "message": message,
+        "attributes": attributes.shown(message.attributes),
         "previous": previous,
         "following": following,
         "can_cancel": why_not("messages:cancel", why_not_cancel(message)),

@@ -18,7 +18,7 @@ from django.db.models import F, Q, QuerySet, Sum
 from messaging import keyset
 from messaging.choices import Direction, MessageState
 from messaging.keyset import Page, Place, floor_id, id_time
-from messaging.messages.selectors.messages import bounded, named, of_document, with_names
+from messaging.messages.selectors.messages import MOST_ALIKE, bounded, named, of_document, with_attribute, with_names
 from messaging.models import Message, Pair, TrafficHour
 from messaging.pairs.selectors import pairs
 from partners import visibility
@@ -43,8 +43,9 @@ _COUNTED = timedelta(days=14)  # as long as `overview.services.traffic_hours` ke
 class MessageFilters:
     """What a list of messages is narrowed to; what is empty does not narrow.
 
-    `conversation`, `document` and `ref` are exact ids; `q` is any exact id (`msg_...`, MessageId, document id,
-    ConversationId), else the beginning of a MessageId. `_gt` and `_lt` leave out the value itself; sizes are bytes.
+    `conversation`, `document` and `ref` are exact ids; `attributes`: names with whole values; `q` is any exact id
+    (`msg_...`, MessageId, document id, ConversationId) or the value of an attribute, else the beginning of a
+    MessageId. `_gt` and `_lt` leave out the value itself; sizes are bytes.
     `cause` is a cause's code.
     """
 
@@ -58,6 +59,7 @@ class MessageFilters:
     action: str = ""
     conversation: str = ""
     document: str = ""
+    attributes: tuple[tuple[str, str], ...] = ()
     ref: str = ""
     created_gte: datetime | None = None
     created_lt: datetime | None = None
@@ -76,8 +78,8 @@ class MessageFilters:
 
     @property
     def by_id(self) -> bool:
-        """Whether it names messages by an id: these have indexes of their own, and no time is needed."""
-        return bool(self.q or self.conversation or self.document or self.ref)
+        """Whether it names messages by an id or an attribute: these have indexes of their own, no time is needed."""
+        return bool(self.q or self.conversation or self.document or self.ref or self.attributes)
 
     @property
     def unindexed(self) -> bool:
@@ -208,6 +210,11 @@ def _narrowed(filters: MessageFilters) -> _Narrowed:
     found = Message.objects.filter(_range(filters), **given)
     if filters.document:
         found = found.filter(of_document(filters.document))
+    for name, value in filters.attributes:
+        having = with_attribute(name, value, most=MOST_ALIKE + 1)
+        # Of many the newest are met early in the order of the ids.
+        few = len(having) <= MOST_ALIKE
+        found = found.filter(pk__in=having) if few else found.filter(attributes__contains={name: value})
     if filters.q:
         found = found.filter(named(filters.q))
     pair_ids, versions = _pairs(filters)

@@ -135,9 +135,23 @@ def of_document(document_id: str) -> Q:
     return said | Q(message_id=document_id, document_id="") | Q(pk__in=brought)
 
 
+def with_attribute(name: str, value: str, *, most: int = MOST_ALIKE) -> list[uuid.UUID]:
+    """Some of the messages that have this attribute, in no order: by its index, whatever else is searched."""
+    return list(shown().filter(attributes__contains={name: value}).values_list("id", flat=True)[:most])
+
+
 def named(text: str) -> Q:
-    """Messages with exactly this id; when there are none, those whose MessageId begins so. Raises TooBroad."""
+    """Messages with exactly this id, or an attribute of this value; when there are none, those whose MessageId begins
+    so. Raises TooBroad.
+    """
     exact = of_document(text) | Q(conversation_id=text)
+    valued = list(Message.objects.filter(attributes__any_value=text).values_list("id", flat=True)[: MOST_ALIKE + 1])
+    if len(valued) > MOST_ALIKE:
+        raise TooBroad(
+            f"More than {MOST_ALIKE:,} messages have an attribute with the value {text}: name it, and narrow it."
+        )
+    if valued:
+        exact |= Q(pk__in=valued)
     with suppress(BadPublicId):
         exact |= Q(pk=read_public_id("msg", text))
     if len(text) < SHORTEST_BEGINNING or Message.objects.filter(exact).exists():

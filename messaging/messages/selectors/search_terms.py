@@ -11,6 +11,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta, tzinfo
+from functools import cache
 
 # key -> (the operators that it takes, what it is about)
 KEYS: dict[str, tuple[str, str]] = {
@@ -30,11 +31,20 @@ KEYS: dict[str, tuple[str, str]] = {
     "after": (":", "after:2026-11-20, after:yesterday-14:00 or after:24h"),
     "before": (":", "before:yesterday-15:00"),
 }
-_TERM = re.compile(
-    r"(?P<key>" + "|".join(KEYS) + r')(?P<sign>:|>=|<=|>|<)(?:"(?P<quoted>[^"]*)"|(?P<bare>[^\s"]*))(?=\s|$)'
-    r'|"(?P<exact>[^"]*)"|(?P<word>\S+)',
-    re.IGNORECASE,
-)
+# Of an attribute: invoice:4711.
+_ATTRIBUTE = (":", "invoice:4711, the whole value")
+
+
+@cache
+def _term(names: frozenset[str]) -> re.Pattern[str]:
+    keys = "|".join(re.escape(key) for key in sorted({*KEYS, *names}, key=len, reverse=True))
+    return re.compile(
+        rf'(?P<key>{keys})(?P<sign>:|>=|<=|>|<)(?:"(?P<quoted>[^"]*)"|(?P<bare>[^\s"]*))(?=\s|$)'
+        r'|"(?P<exact>[^"]*)"|(?P<word>\S+)',
+        re.IGNORECASE,
+    )
+
+
 # Looks like a term and is none. With these in front, ids are written: nobody takes them for terms.
 _TERM_LIKE = re.compile(r"(?P<key>[a-z][a-z_-]{0,29})(?::(?!//)|[<>]=?)", re.IGNORECASE | re.ASCII)
 _SCHEMES = frozenset({"urn", "uuid", "http", "https", "mid", "cid", "mailto", "oid"})
@@ -75,13 +85,16 @@ class Search:
         return write([one for one in self.terms if one is not term], self.text)
 
 
-def read(text: str) -> Search:
-    """Takes a text apart. A term with a sign that its key does not take is a problem, and is left out."""
+def read(text: str, names: frozenset[str] = frozenset()) -> Search:
+    """Takes a text apart. A term with a sign that its key does not take is a problem, and is left out.
+
+    `names`: attributes of messages, which are keys, too.
+    """
     terms: list[Term] = []
     words: list[str] = []
     problems: list[str] = []
     doubtful: list[str] = []
-    for match in _TERM.finditer(text):
+    for match in _term(names).finditer(text):
         key = (match["key"] or "").lower()
         if not key:
             words.append(match["exact"] if match["exact"] is not None else match["word"])
@@ -90,7 +103,7 @@ def read(text: str) -> Search:
                 doubtful.append(match["word"])
             continue
         value = match["quoted"] if match["quoted"] is not None else match["bare"]
-        takes, example = KEYS[key]
+        takes, example = KEYS.get(key, _ATTRIBUTE)
         if match["sign"][0] not in takes or not value.strip():
             problems.append(f"“{match[0]}” was left out: write it as {example}.")
         else:
@@ -100,7 +113,7 @@ def read(text: str) -> Search:
 
 def write(terms: Sequence[Term], text: str = "") -> str:
     """The text that `read` takes apart so."""
-    looks_like_term = _TERM.match(text)
+    looks_like_term = _term(frozenset()).match(text)
     quoted = f'"{text}"' if text and looks_like_term and looks_like_term["key"] else text
     return " ".join([*(str(term) for term in terms), *([quoted] if quoted else [])])
 

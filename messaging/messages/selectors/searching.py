@@ -14,6 +14,7 @@ from django.core.exceptions import ObjectDoesNotExist
 
 from messaging.archive import selectors as archive
 from messaging.choices import Direction, MessageState
+from messaging.engine import attributes
 from messaging.exceptions import NotFound
 from messaging.messages.selectors import messages, search_terms
 from messaging.messages.selectors.finding import OPEN_STATES, MessageFilters
@@ -80,12 +81,15 @@ class Wrong(ValueError):
 def read(text: str, filters: MessageFilters, *, now: datetime, zone: tzinfo = UTC) -> Found:
     """A search in the box's grammar, on top of `filters` that are given already.
 
-    A term that comes twice: the last one counts. A word that looks like a term and is none is looked for as an id, and
-    is a problem when there is no such id.
+    A term that comes twice: the last one counts, but all attributes do. A word that looks like a term and is none is
+    looked for as an id, and is a problem when there is no such id.
     """
-    search = search_terms.read(text)
+    search = search_terms.read(text, attributes.known().names)
     problems, nothing = list(search.problems), False
     for term in search.terms:
+        if term.key not in search_terms.KEYS:
+            filters = replace(filters, attributes=(*filters.attributes, (term.key, term.value)))
+            continue
         try:
             filters = replace(filters, **values(term, now, zone))
         except Wrong as wrong:
@@ -93,9 +97,20 @@ def read(text: str, filters: MessageFilters, *, now: datetime, zone: tzinfo = UT
             problems.append(f"“{term}”: {wrong}" if wrong.missing else f"“{term}” was left out: {wrong}")
     if search.text:
         filters = replace(filters, q=search.text)
+    given = given_attribute(search.text) if search.doubtful == (search.text,) else None
+    if given is not None and not messages.has_id(search.text):
+        return Found(replace(filters, q="", attributes=(*filters.attributes, given)), search, problems, nothing)
     if search.doubtful and not (messages.has_id(search.text) or archive.left(search.text, limit=1)):
         problems += [_no_term(word) for word in search.doubtful]
     return Found(filters, search, problems, nothing)
+
+
+def given_attribute(text: str) -> tuple[str, str] | None:
+    """The attribute that the text names, which no rule takes but an application gave. None: no message has it."""
+    name, colon, value = text.partition(":")
+    if not (colon and value and attributes.NAME.fullmatch(name)):
+        return None
+    return (name, value) if messages.with_attribute(name, value, most=1) else None
 
 
 def of_list(given: Mapping[str, str], *, now: datetime, zone: tzinfo) -> Found:
@@ -142,6 +157,7 @@ def api_parameters(found: Found) -> dict[str, str]:
     """The same search as parameters of GET /messages."""
     filters = found.filters
     partners_named = [str(term) for term in found.search.terms if term.key == "partner"]
+    attributes_named = [str(Term(name, ":", value)) for name, value in filters.attributes]
     quoted = search_terms.exactly(filters.q)
     parameters = {
         "state": ",".join(filters.states),
@@ -155,7 +171,7 @@ def api_parameters(found: Found) -> dict[str, str]:
         "document": filters.document,
         "ref": filters.ref,
         "error": filters.cause,
-        "q": " ".join([*partners_named[-1:], *([quoted] if quoted else [])]),
+        "q": " ".join([*partners_named[-1:], *attributes_named, *([quoted] if quoted else [])]),
         "created_gte": _moment(filters.created_gte),
         "created_lt": _moment(filters.created_lt),
     }

@@ -7,15 +7,17 @@ import json
 import logging
 import re
 import uuid
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
+from types import MappingProxyType
 
 from django.conf import settings
 from django.db import DatabaseError, IntegrityError, connection, transaction
 
 from messaging import dispatch, profile, storage
 from messaging.choices import Direction, MessageState
+from messaging.engine import attributes as attribute_rules
 from messaging.engine import handover, pairs
 from messaging.engine import memory as hub_memory
 from messaging.engine.continuing import Continuation
@@ -87,13 +89,15 @@ def message_submit(
     idempotency_key: str = "",
     time_to_live: int | None = None,
     document_id: str = "",
+    attributes: Mapping[str, str] = MappingProxyType({}),
     resubmission_of: Message | None = None,
 ) -> Submission:
     """Stores a message for the partner of the agreement with this TPAId and makes it due.
 
     `time_to_live`: of a stream's message, in seconds from now; at most what its agreement says, which is the default.
     `document_id`: what the application calls the document, under which its receiver knows it again; without one a
-    resubmission has that of the message whose document it is. A suspended or paused pair takes it too; a warning says
+    resubmission has that of the message whose document it is. `attributes`: what the message is found by, beside what
+    rules find in its documents (`engine.attributes`). A suspended or paused pair takes it too; a warning says
     so. Raises OutsideAgreement, InvalidSubmission, TooLarge, DuplicateMessageId (a MessageId goes out once),
     IdempotencyMismatch, QueueFull.
     """
@@ -107,6 +111,8 @@ def message_submit(
             identifiers.append(f"time_to_live {time_to_live}")
         if document_id:
             identifiers.append(f"document_id {document_id}")
+        if attributes:
+            identifiers.append(f"attributes {json.dumps(dict(attributes), sort_keys=True)}")
         fingerprint = _fingerprint(agreement, service, action, payloads, *identifiers)
         known = _replay(submitted_by, idempotency_key, fingerprint)
         if known is not None:
@@ -127,6 +133,7 @@ def message_submit(
         ref_to_message_id,
         time_to_live,
         document_id,
+        attributes,
     )
     key = uuid7()
     message_id = profile.of(terms).message_id(message_id, key)
@@ -144,6 +151,13 @@ def message_submit(
         service=service,
         action=action,
         size=sum(len(payload.content) for payload in payloads),
+        attributes=attribute_rules.of_documents(
+            lambda: ((payload.content, payload.content_type) for payload in payloads),
+            partner_id=terms.partner_id,
+            service=service,
+            action=action,
+            given=attributes,
+        ),
         submitted_by=submitted_by[:150],
         idempotency_key=idempotency_key,
         idempotency_fingerprint=fingerprint,
@@ -199,6 +213,7 @@ def message_submit_again(
         conversation_id=message.conversation_id,
         ref_to_message_id=message.ref_to_message_id,
         document_id=document_id,
+        attributes=message.attributes or {},
         resubmission_of=message,
         semantics=message.semantics,
         submitted_by=submitted_by,
@@ -251,7 +266,9 @@ def _store(entries: list[_Entry]) -> list[Pair | None]:
             elif pair.queued == 1:
                 continuation.next_of(pair, message, entry.payloads, terms)
             what = {"agreement": terms.tpa_id, "service": message.service, "action": message.action}
-            data = {**what, "size": message.size}
+            data: dict[str, object] = {**what, "size": message.size}
+            if shown := attribute_rules.shown(message.attributes):
+                data["attributes"] = shown
             written.append(events.event("message.accepted", now, pair=pair, message=message, data=data))
             taken.append(entry)
             found.append(pair)
@@ -325,6 +342,7 @@ def _check(
     ref_to_message_id: str,
     time_to_live: int | None,
     document_id: str,
+    attributes: Mapping[str, str],
 ) -> None:
     errors: dict[str, list[str]] = {}
     identifiers = {
@@ -344,6 +362,8 @@ def _check(
         errors.setdefault("message_id", []).append("Printable ASCII only, without blanks and angle brackets.")
     if document_id and (sentence := document_ids.fault(document_id, MAX_DOCUMENT_ID)):
         errors["document_id"] = [f"It has to be {sentence}"]
+    if wrong := attribute_rules.faults(attributes):
+        errors["attributes"] = wrong
     for name in ("service", "action"):
         if not identifiers[name]:
             errors.setdefault(name, []).append("Required.")

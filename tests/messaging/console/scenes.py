@@ -19,10 +19,11 @@ from messaging.engine import subscriptions
 from messaging.entrance.refusals import Arrival
 from messaging.journal import events
 from messaging.journal.audit import Actor
-from messaging.messages import masks
+from messaging.messages import attributes, masks
 from messaging.models import (
     ApiToken,
     ArchivedMessage,
+    AttributeRule,
     BulkJob,
     BulkJobItem,
     Circuit,
@@ -211,6 +212,7 @@ class World:
     route: Route
     poller: Poller
     mask: PayloadMask
+    attribute: AttributeRule
     came: Message
     passed_on: Message
     stream_out: Pair
@@ -340,6 +342,7 @@ def world(time: FrozenClock) -> World:
         ),
         poller=folder(flowing),
         mask=iban_mask(),
+        attribute=invoice_attribute(),
         planned=jobs.job_plan(
             action="incidents_acknowledge", parameters={}, ids=[Incident.objects.get(pair=stuck.outbound).pk], actor=ANA
         ),
@@ -405,6 +408,12 @@ def iban_mask(**values: Any) -> PayloadMask:
     """A rule that covers bank accounts; of a service that nobody uses, unless `values` say otherwise."""
     settings = {"name": "Bank accounts", "kind": "xml", "path": "//IBAN", "service": "urn:payments", **values}
     return masks.mask_create(actor=ANA, reason="bank secrecy", **settings)
+
+
+def invoice_attribute(**values: Any) -> AttributeRule:
+    """A rule that takes the number of invoices; of a service that nobody uses, unless `values` say otherwise."""
+    settings = {"name": "invoice", "kind": "xml", "path": "//Invoice/Number", "service": "urn:invoices", **values}
+    return attributes.rule_create(actor=ANA, reason="people ask for it", **settings)
 
 
 def left_alone(partner: PartnerSide) -> Circuit:

@@ -1,0 +1,98 @@
+"""Rules that take attributes from documents: columns of the list, and the form."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.urls import reverse
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
+
+from messaging.choices import DocumentKind
+from messaging.console.forms import MOST_CHOICES, Group, ReferenceField, SettingsForm
+from messaging.console.resource import Column, ListPage, Pages
+from messaging.messages.attributes import ATTRIBUTES, SETTINGS
+from messaging.models import AttributeRule
+from messaging.templatetags.hub import middle
+from partners import selectors as partners
+
+
+def _name(rule: AttributeRule) -> SafeString:
+    href = reverse("console:attribute", args=[rule.public_id])
+    return format_html('<a class="strong" data-open href="{}">{}</a>', href, rule.name)
+
+
+def _from(rule: AttributeRule) -> SafeString:
+    kind = DocumentKind(rule.kind).label
+    return format_html('<span class="text-faint">{}</span> <span class="mono wrap">{}</span>', kind, rule.path)
+
+
+def _of(rule: AttributeRule) -> SafeString | str:
+    who = str(rule.partner or "all partners")
+    words = [word for word in (rule.service, rule.action) if word]
+    if not words:
+        return who
+    return format_html('{}, <span class="clip" title="{}">{}</span>', who, ", ".join(words), middle(words[-1], 30))
+
+
+def _search(rule: AttributeRule) -> SafeString:
+    return format_html('<span class="mono">{}:…</span>', rule.name)
+
+
+def _state(rule: AttributeRule) -> SafeString | str:
+    if not rule.enabled:
+        return format_html('<span class="text-faint">{}</span>', "Off")
+    return "On" if rule.shown else "On, never shown"
+
+
+def _delete(rule: AttributeRule) -> SafeString:
+    return format_html(
+        '<a class="btn btn-sm" href="{}" data-dialog>Delete…<span class="visually-hidden"> {}</span></a>',
+        reverse("console:attribute-delete", args=[rule.public_id]),
+        rule.name,
+    )
+
+
+class AttributeForm(SettingsForm):
+    """The settings of a rule."""
+
+    groups = (
+        Group("What is taken, and from where", ("name", "kind", "path")),
+        Group("From whose documents", ("partner", "service", "action", "shown", "enabled")),
+    )
+    partner = ReferenceField(AttributeRule.partner, prefix="par", blank="All partners")
+
+    class Meta:
+        model = AttributeRule
+        fields = SETTINGS
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        theirs = partners.parties(is_own=False)[:MOST_CHOICES]
+        self.offer("partner", [(one.public_id, str(one)) for one in theirs])
+
+
+PAGES = Pages(
+    resource=ATTRIBUTES,
+    listing=ListPage(
+        lead="Rules that take an attribute, such as the invoice number, from documents when they are stored. Messages "
+        "are found by it: invoice:4711, or just 4711. For messages that are stored already, choose them in the list of "
+        "messages and take their attributes again.",
+        caption="Rules that take attributes from documents, by name",
+        columns=(
+            Column("Attribute", _name),
+            Column("Taken from", _from),
+            Column("Of", _of),
+            Column("Search", _search),
+            Column("State", _state),
+            Column("Delete", _delete, "verb"),
+        ),
+        filters=(),
+        icon="search",
+        none_yet="No attribute yet.",
+        what_then="Messages are found by their ids, not by what is in their documents.",
+    ),
+    form=AttributeForm,
+    made="is taken from documents that are stored from now on.",
+    now=lambda rule: rule.path,
+)

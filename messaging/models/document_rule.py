@@ -1,0 +1,94 @@
+"""Where paths lead in documents: to what is covered for some people, and to what messages are found by."""
+
+from __future__ import annotations
+
+from django.db import models
+
+from messaging.choices import DocumentKind, MaskKind
+from messaging.models.base import Identified
+from partners.models import Party
+from rmhub.roles import Role
+
+
+class DocumentRule(Identified):
+    """Where a path in documents leads to something that matters, and in whose documents."""
+
+    partner = models.ForeignKey(
+        Party, null=True, blank=True, on_delete=models.CASCADE, related_name="+", help_text="None: of every partner."
+    )
+    service = models.CharField(max_length=255, blank=True, default="", help_text="Empty: of every service.")
+    enabled = models.BooleanField("it is on", default=True)
+    created_at = models.DateTimeField()
+    updated_at = models.DateTimeField()
+
+    class Meta:
+        abstract = True
+
+    @property
+    def version(self) -> int:
+        """What changes with each change: the time of the last one, in microseconds."""
+        return int(self.updated_at.timestamp() * 1_000_000)
+
+
+class PayloadMask(DocumentRule):
+    """Covers parts of payloads on the screen and in the API for people below a role. What is stored stays as it is."""
+
+    PREFIX = "mask"
+
+    name = models.CharField(max_length=80, unique=True)
+    kind = models.CharField("documents", max_length=8, choices=MaskKind)
+    path = models.CharField(
+        max_length=500,
+        help_text="XML: an XPath with names without prefixes, //Customer/IBAN or //@card. JSON: $.customer.iban, "
+        "$.lines[*].price, $..iban. EDIFACT and X12: segment and element, NAD+4, or a component, NAD+4:2.",
+    )
+    # A viewer opens no payload at all, so that the roles that a rule can tell apart are these.
+    visible_to = models.CharField(
+        "seen by",
+        max_length=10,
+        default=Role.ADMIN.value,
+        choices=[(role.value, role.value) for role in (Role.OPERATOR, Role.ADMIN)],
+        help_text="The lowest role that sees it uncovered. Viewers open no payloads at all.",
+    )
+
+    class Meta:
+        ordering = ("name",)
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class AttributeRule(DocumentRule):
+    """Takes an attribute, such as the invoice number, from documents when they are stored: messages are found by it.
+
+    Several rules may take the same attribute, one for each kind of document: the first that finds something counts.
+    """
+
+    PREFIX = "atr"
+
+    name = models.CharField(
+        "attribute",
+        max_length=30,
+        help_text="The word that messages are found by: invoice finds with invoice:4711. Small letters, digits, _ and "
+        "-. Several rules may take the same attribute from different documents.",
+    )
+    kind = models.CharField("documents", max_length=8, choices=DocumentKind)
+    path = models.CharField(
+        max_length=500,
+        help_text="XML: an XPath with names without prefixes, //Invoice/Number or //@number. JSON: $.invoice.number. "
+        "EDIFACT and X12: segment and element, BGM+2, or a component, NAD+2:1. CSV: the heading of a column, or its "
+        "number, 3. The first value that is not empty counts.",
+    )
+    action = models.CharField(max_length=255, blank=True, default="", help_text="Empty: of every action.")
+    shown = models.BooleanField(
+        "its value is shown",
+        default=True,
+        help_text="Off: messages are found by it, and it is shown nowhere: it can be read in the document only, where "
+        "masks hold.",
+    )
+
+    class Meta:
+        ordering = ("name", "id")
+
+    def __str__(self) -> str:
+        return self.name
