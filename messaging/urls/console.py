@@ -9,7 +9,7 @@ from messaging.archive import pages as archive
 from messaging.bulk.pages import jobs
 from messaging.deliveries.pages import deliveries, in_doubt, triggers
 from messaging.incidents import pages as incidents
-from messaging.messages.pages import attributes, masks, messages, octets
+from messaging.messages.pages import attributes, masks, messages, octets, sending
 from messaging.messages.pages import listing as message_list
 from messaging.notifications.pages import notifications, webhooks
 from messaging.onboarding.pages import agreements, parties, partners, wizard
@@ -57,10 +57,13 @@ urlpatterns = [
     path("pairs/<str:code>/settings/", pair_actions.pair_settings, name="pair-settings"),
     path("pairs/<str:code>/waiting.zip", pair_actions.pair_export, name="pair-export"),
     path("messages/", message_list.message_list_page, name="messages"),
+    path("messages/new/", sending.message_new, name="message-new"),
     path("messages/<str:reference>/", messages.message_page, name="message"),
     path("messages/<str:reference>/peek/", message_list.message_peek, name="message-peek"),
     path("messages/<str:reference>/cancel/", messages.message_cancel, name="message-cancel"),
     path("messages/<str:reference>/resubmit/", messages.message_resubmit, name="message-resubmit"),
+    path("messages/<str:reference>/edit/", sending.message_edit, name="message-edit"),
+    path("messages/<str:reference>/difference/", sending.message_difference, name="message-difference"),
     path("messages/<str:reference>/redeliver/", messages.message_redeliver, name="message-redeliver"),
     path("messages/<str:reference>/documents.zip", octets.documents, name="message-documents"),
     path("messages/<str:reference>/settle/<slug:decision>/", in_doubt.message_settle, name="message-settle"),

@@ -19,7 +19,7 @@ from rest_framework.response import Response
 from messaging.api.authentication import access_of
 from messaging.api.conditional import tag
 from messaging.api.endpoint import Endpoint, operation
-from messaging.api.fields import Base64, StrictBody, Text, Whole, page_of, validated
+from messaging.api.fields import Base64, IdIn, StrictBody, Text, Whole, page_of, validated
 from messaging.api.pagination import listing, read_list, sort_parameter
 from messaging.api.problems import Problem
 from messaging.api.reading import Param, StrictJson
@@ -27,7 +27,8 @@ from messaging.api.references import agreement_id_of, pair_id_of
 from messaging.choices import Direction, MessageState
 from messaging.engine.attributes import LONGEST, MOST
 from messaging.messages import serializers as shapes
-from messaging.messages.selectors import finding, searching
+from messaging.messages.selectors import finding, messages, searching
+from messaging.messages.services.resubmitting import to_resubmit
 from messaging.messages.services.submitting import NewPayload, Submission, message_submit
 from messaging.profiles.stream.profile import MAX_LIFE
 from messaging.protocol import document_ids
@@ -194,6 +195,11 @@ class SubmissionFields(StrictBody):
 class SubmissionBody(SubmissionFields):
     """A document for a partner."""
 
+    resubmitted_from = IdIn(
+        "msg",
+        required=False,
+        help_text="The outbound message that is done, whose document this one corrects: each names the other.",
+    )
     attributes = serializers.DictField(
         child=Text(max_length=LONGEST),
         required=False,
@@ -334,6 +340,8 @@ def _submission(request: Request) -> dict[str, Any]:
         values["attributes"] = dict(one.partition(":")[::2] for one in values.pop("attribute", []))
         return {"payloads": _form_payloads(values.pop("payload"), values.pop("label", [])), **values}
     values = validated(SubmissionBody, request.data)
+    if (replaced := values.pop("resubmitted_from", None)) is not None:
+        values["resubmission_of"] = to_resubmit(messages.message(replaced).pk)
     return {"payloads": _json_payloads(values.pop("payloads")), **values}
 
 

@@ -51,6 +51,15 @@ def why_not_resubmit(message: Message) -> str:
     return _NOT_YET.get(MessageState(message.state), "It is not done yet: wait for its outcome.")
 
 
+def to_resubmit(message_id: uuid.UUID) -> Message:
+    """The message whose document goes out again. Raises NotFound, WrongState."""
+    found = Message.objects.select_related("pair", "agreement_version__agreement").defer("wire_frame")
+    message = existing(found, message_id)
+    if why := why_not_resubmit(message):
+        raise WrongState(f"This message cannot be resubmitted. {why}", state=message.state, allowed=())
+    return message
+
+
 def message_resubmit(
     *, message_id: uuid.UUID, actor: Actor, reason: str, idempotency_key: str = "", document_id: str = ""
 ) -> Submission:
@@ -64,10 +73,7 @@ def message_resubmit(
     """
     audit.require_reason(reason)
     with transaction.atomic():
-        found = Message.objects.select_related("pair", "agreement_version__agreement").defer("wire_frame")
-        message = existing(found, message_id)
-        if why := why_not_resubmit(message):
-            raise WrongState(f"This message cannot be resubmitted. {why}", state=message.state, allowed=())
+        message = to_resubmit(message_id)
         submission = message_submit_again(
             message,
             state=message.state,

@@ -28,6 +28,8 @@ SAME: Mapping[str, tuple[str, ...]] = {
     "pair-settings": ("PATCH pairs/{}",),
     "pair-verb": tuple(f"POST pairs/{{}}/{verb}" for verb in verbs.VERBS),
     "message-cancel": ("POST messages/{}/cancel",),
+    "message-new": ("POST messages",),
+    "message-edit": ("POST messages",),
     "message-resubmit": ("POST messages/{}/resubmit",),
     "message-redeliver": ("POST messages/{}/redeliver",),
     "attribute-new": ("POST attributes",),

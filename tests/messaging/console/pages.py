@@ -217,6 +217,8 @@ PAGES: list[Page] = [
     Page("message-resubmit", O, lambda w: (w.outbound.public_id,), post={"reason": ""}),
     Page("message-redeliver", O, lambda w: (w.inbound.public_id,), post={"reason": ""}),
     Page("message-documents", O, lambda w: (w.outbound.public_id,), reads_bytes=True),
+    Page("message-new", O, post={"reason": ""}),
+    Page("message-edit", O, lambda w: (w.outbound.public_id,), post={"reason": ""}),
     Page("attributes", A),
     Page("attribute-new", A, post={"reason": ""}),
     Page("attribute", A, lambda w: (w.attribute.public_id,), post={"reason": "", "version": "1"}),
