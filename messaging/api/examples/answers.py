@@ -81,6 +81,7 @@ _MESSAGE: dict[str, Any] = {
     "completed_at": "2026-11-22T10:00:01.204518Z",
     "expires_at": None,
     "submitted_by": "erp",
+    "attributes": {"order": "4711"},
     "allowed_actions": ["resubmit"],
 }
 _MESSAGE_DETAIL: dict[str, Any] = {

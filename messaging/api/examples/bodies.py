@@ -66,6 +66,21 @@ BODIES: Bodies = {
             "reason": "New records policy",
         },
     ),
+    "attributes_create": (
+        "The number of invoices in XML",
+        {
+            "name": "invoice",
+            "kind": "xml",
+            "path": "//Invoice/Number",
+            "partner": GLOBEX,
+            "service": "urn:invoices",
+            "reason": "Accounting asks for it",
+        },
+    ),
+    "attributes_change": (
+        "The account is for finding only",
+        {"shown": False, "reason": "Asked for by data protection"},
+    ),
     "masks_create": (
         "IBANs of customers, for everybody but admins",
         {

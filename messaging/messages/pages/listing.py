@@ -203,7 +203,7 @@ def message_list_page(request: HttpRequest) -> HttpResponseBase:
         "in_archive": tables.archived("Messages that have left the store", archived),
         "filtered": any(value for name, value in given.items() if name != "window"),
         "states": MessageState.choices,
-        "keys": search_terms.KEYS,
+        "keys": {"invoice": search_terms.ATTRIBUTE, **search_terms.KEYS},
         "directions": Direction.choices,
         "windows": [(name, label, _with(request, window=name)) for name, (label, _) in searching.WINDOWS.items()],
         "kept": [

@@ -31,8 +31,7 @@ KEYS: dict[str, tuple[str, str]] = {
     "after": (":", "after:2026-11-20, after:yesterday-14:00 or after:24h"),
     "before": (":", "before:yesterday-15:00"),
 }
-# Of an attribute: invoice:4711.
-_ATTRIBUTE = (":", "invoice:4711, the whole value")
+ATTRIBUTE = (":", "invoice:4711, an attribute with its whole value")
 
 
 @cache
@@ -103,7 +102,7 @@ def read(text: str, names: frozenset[str] = frozenset()) -> Search:
                 doubtful.append(match["word"])
             continue
         value = match["quoted"] if match["quoted"] is not None else match["bare"]
-        takes, example = KEYS.get(key, _ATTRIBUTE)
+        takes, example = KEYS.get(key, ATTRIBUTE)
         if match["sign"][0] not in takes or not value.strip():
             problems.append(f"“{match[0]}” was left out: write it as {example}.")
         else:

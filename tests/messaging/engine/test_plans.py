@@ -19,6 +19,8 @@ from messaging.engine.looking import look
 from messaging.engine.missing import missing
 from messaging.engine.recording import record
 from messaging.journal.audit import Actor
+from messaging.messages.selectors import finding
+from messaging.messages.selectors.finding import MessageFilters
 from messaging.messages.selectors.messages import of_document
 from messaging.models import (
     Delivery,
@@ -250,5 +252,23 @@ def _documents_by_id() -> None:
     assert [message.document_id for message in found] == ["order-4711"] * 2
 
 
+def _attributes() -> None:
+    """By one index, in which all names and values are."""
+    partner = partner_side()
+    mine = submit(partner, attributes={"invoice": "4711", "kind": "credit note"})
+    multiply(
+        Message, message_id="'a' || n", attributes="jsonb_build_object('invoice', 'i' || n, 'kind', 'k' || n % 1000)"
+    )
+    found: list[Message] = []
+    both = MessageFilters(attributes=(("invoice", "4711"), ("kind", "credit note")))
+    paths: dict[str, Callable[[], object]] = {
+        "by name and value": lambda: found.extend(finding.message_page(both).rows),
+        "by its value": lambda: found.extend(finding.message_page(MessageFilters(q="4711")).rows),
+        "by what a few have": lambda: finding.message_page(MessageFilters(attributes=(("kind", "k77"),))),
+    }
+    assert {name: scanned for name, run in paths.items() if (scanned := scans(run))} == {}
+    assert found == [mine] * 2
+
+
 def test_hot_paths_scan_no_table(full_store: None, subtests: pytest.Subtests) -> None:
-    alone(subtests, _messages, _handed_over, _repeatable_requests, _streams, _documents_by_id)
+    alone(subtests, _messages, _handed_over, _repeatable_requests, _streams, _documents_by_id, _attributes)

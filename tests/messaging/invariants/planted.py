@@ -68,6 +68,7 @@ _SECOND = "m.id OFFSET 1"
 _HISTORY = "WHERE d.state = 'completed' AND d.verdict = 'new' AND d.evidence @> '[{\"finding\": \"absent\"}]'"
 _OUT_STREAM = "direction = 'out' AND tx_sequence_id IS NOT NULL"
 _IN_STREAM = "direction = 'in' AND tx_sequence_id IS NOT NULL"
+_LAST = "length(wire_frame) - 1"
 _IN_FLIGHT = "id IN (SELECT in_flight_id FROM messaging_pair)"
 _NOBODY = "gen_random_uuid()"
 
@@ -149,7 +150,7 @@ PLANTED: Mapping[str, tuple[tuple[str, ...], ...]] = {
             "content = content || 'x'",
             "message_id IN (SELECT in_flight_id FROM messaging_pair WHERE in_flight_id IS NOT NULL)",
         ),
-        _set("message", "wire_frame = overlay(wire_frame PLACING 'x' FROM length(wire_frame))", _IN_FLIGHT),
+        _set("message", f"wire_frame = set_byte(wire_frame, {_LAST}, get_byte(wire_frame, {_LAST}) # 1)", _IN_FLIGHT),
         _set("message", "wire_frame = '\\x00'", _IN_FLIGHT),
     ),
     "belongs": (
