@@ -125,6 +125,8 @@ def _type_of(content: bytes, name: str) -> str:
 def message_new(request: HttpRequest) -> HttpResponse:
     """To whom, as long as no agreement is chosen; then the form. `?test=1` fills in a document that says so."""
     terms = _terms(request.GET.get("agreement", ""))
+    if terms is None and request.method == "POST":
+        return see_other("console:message-new")
     if terms is None:
         known = [one for one in registry.current().active() if _takes(one) and visibility.allows(one.partner_id)]
         offered = sorted(known, key=lambda one: (one.partner_name.casefold(), one.tpa_id))

@@ -38,7 +38,7 @@ class Page:
     arguments: Arguments = field(default=lambda world: ())
     get: bool = True
     post: dict[str, str] | None = None
-    reads_bytes: bool = False
+    reads_bytes: int = 0  # documents, each of which is in the audit log then
 
     def url(self, world: World) -> str:
         return reverse(f"console:{self.name}", args=[str(argument) for argument in self.arguments(world)])
@@ -209,16 +209,17 @@ PAGES: list[Page] = [
     Page("pair-verb", A, lambda w: (w.flowing.inbound.code, "expect-sequence"), post={"version": "1"}),
     Page("pair-ping", O, lambda w: (_pair(w),), get=False, post={}),
     Page("pair-settings", O, lambda w: (_pair(w),), get=False, post={"version": "1"}),
-    Page("pair-export", O, lambda w: (_pair(w),), reads_bytes=True),
+    Page("pair-export", O, lambda w: (_pair(w),), reads_bytes=1),
     Page("messages", V),
     Page("message", V, lambda w: (w.outbound.public_id,)),
     Page("message-cancel", A, lambda w: (w.queued.public_id,), post={"reason": ""}),
     Page("message-peek", V, lambda w: (w.outbound.public_id,)),
     Page("message-resubmit", O, lambda w: (w.outbound.public_id,), post={"reason": ""}),
     Page("message-redeliver", O, lambda w: (w.inbound.public_id,), post={"reason": ""}),
-    Page("message-documents", O, lambda w: (w.outbound.public_id,), reads_bytes=True),
+    Page("message-documents", O, lambda w: (w.outbound.public_id,), reads_bytes=1),
     Page("message-new", O, post={"reason": ""}),
-    Page("message-edit", O, lambda w: (w.outbound.public_id,), post={"reason": ""}),
+    Page("message-edit", O, lambda w: (w.outbound.public_id,), post={"reason": ""}, reads_bytes=1),
+    Page("message-difference", O, lambda w: (w.outbound.public_id,), reads_bytes=2),
     Page("attributes", A),
     Page("attribute-new", A, post={"reason": ""}),
     Page("attribute", A, lambda w: (w.attribute.public_id,), post={"reason": "", "version": "1"}),
@@ -227,10 +228,10 @@ PAGES: list[Page] = [
     Page("mask-new", A, post={"reason": ""}),
     Page("mask", A, lambda w: (w.mask.public_id,), post={"reason": "", "version": "1"}),
     Page("mask-delete", A, lambda w: (w.mask.public_id,), post={"reason": "", "version": "1"}),
-    Page("payload", O, lambda w: (w.outbound.public_id, 1), reads_bytes=True),
-    Page("payload-download", O, lambda w: (w.outbound.public_id, 1), reads_bytes=True),
-    Page("wire", O, lambda w: (w.outbound.public_id,), reads_bytes=True),
-    Page("wire-download", O, lambda w: (w.outbound.public_id,), reads_bytes=True),
+    Page("payload", O, lambda w: (w.outbound.public_id, 1), reads_bytes=1),
+    Page("payload-download", O, lambda w: (w.outbound.public_id, 1), reads_bytes=1),
+    Page("wire", O, lambda w: (w.outbound.public_id,), reads_bytes=1),
+    Page("wire-download", O, lambda w: (w.outbound.public_id,), reads_bytes=1),
     Page("transmission", V, lambda w: (w.transmission.public_id,)),
     Page("signal", V, lambda w: (w.signal.public_id,)),
     Page("signal-download", V, lambda w: (w.signal.public_id,)),
@@ -259,7 +260,7 @@ PAGES: list[Page] = [
     Page("job-discard", O, lambda w: (w.job.public_id,), get=False, post={}),
     Page("job-retry", O, lambda w: (w.job.public_id,), get=False, post={}),
     Page("job-results", V, lambda w: (w.job.public_id,)),
-    Page("job-export", O, lambda w: (w.export.public_id,), reads_bytes=True),
+    Page("job-export", O, lambda w: (w.export.public_id,), reads_bytes=1),
     Page("in-doubt-ask", O, get=False, post={"cause": "no such cause"}),
     Page("doubt-answer", V, lambda w: ("processed",)),
     Page("doubt-answer-settle", O, lambda w: ("processed", "delivered"), post=_SETTLE),
@@ -386,7 +387,7 @@ PAGES: list[Page] = [
     Page("rejections", V),
     Page("rejection", V, lambda w: (w.rejection.public_id,)),
     # A mask of the scene may concern it, and needs an admin.
-    Page("rejection-sample", A, lambda w: (w.rejection.public_id,), reads_bytes=True),
+    Page("rejection-sample", A, lambda w: (w.rejection.public_id,), reads_bytes=1),
     Page("audit", V),
     Page("audit-chain", V),
     Page("notification-rules", A),

@@ -268,6 +268,8 @@ def world(time: FrozenClock) -> World:
     stuck = suspended(time)
     flowing = partner_side()
     outbound = delivered(flowing)[0]
+    outbound.resubmitted_from = far
+    outbound.save(update_fields=["resubmitted_from"])
     arrival = flowing.message(1)
     flowing.send(arrival)
     flowing.send(arrival)

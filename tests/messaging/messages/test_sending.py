@@ -93,9 +93,8 @@ def test_it_is_checked_before_it_goes_and_a_file_need_not_be_chosen_again() -> N
     ("changes", "sentence"),
     [
         ({"text": ""}, "Give the document"),
-        ({"reason": ""}, "reason"),
+        ({"reason": ""}, "say why"),
         ({"service": "urn:other"}, "not one of the available choices"),
-        ({"action": "Other"}, "does not let us send"),
         ({"message_id": "a b"}, "Printable ASCII"),
         ({"document_id": "ä"}, "It has to be"),
         ({"content_type": "nonsense"}, "is not a content type"),
