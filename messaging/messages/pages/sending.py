@@ -60,7 +60,7 @@ class SendForm(SettingsForm):
     )
     service = forms.ChoiceField()
     action = forms.CharField()
-    text = forms.CharField(widget=forms.Textarea({"rows": 14, "spellcheck": "false"}))
+    text = forms.CharField(widget=forms.Textarea)
     file = forms.FileField(label="… or a file", allow_empty_file=True)
     content_type = forms.CharField(
         help_text="Such as application/xml. Empty: what the document looks like.",
@@ -78,6 +78,7 @@ class SendForm(SettingsForm):
         self.fields["service"].choices = [(one, one) for one in services]  # type: ignore[attr-defined]
         self.actions = list(dict.fromkeys(action for _, action in sent if action != "*"))
         self.fields["action"].widget.attrs["list"] = "actions"
+        self.fields["text"].css = " field-tall"  # type: ignore[attr-defined]
         if len(services) == 1:
             self.initial.setdefault("service", services[0])
         if len(self.actions) == 1:
