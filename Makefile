@@ -82,7 +82,7 @@ test-all: lint ## all checks and all tests, with every variant
 lint: setup ## style, types, layers, migrations, deployment settings, API description
 	$(PY) -m ruff check .
 	$(PY) -m ruff format --check .
-	$(PY) -m mypy rmhub partners messaging
+	$(PY) -m mypy rmhub partners messaging rmhub_client
 	.venv/bin/lint-imports
 	$(PY) manage.py makemigrations --check --dry-run
 	@echo "$(PY) manage.py check --deploy --fail-level WARNING"; \

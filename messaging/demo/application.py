@@ -15,7 +15,6 @@ import argparse
 import base64
 import binascii
 import hashlib
-import hmac
 import json
 import os
 import signal
@@ -32,12 +31,12 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from urllib.parse import unquote
 
-from messaging.demo.consumer import Queue, Taken, consume
+from messaging.demo.consumer import consume
+from rmhub_client import BadSignature, Client, Taken, check
 
 SECRETS = "DEMO_APPLICATION_SECRETS"  # environment variable: no list of processes shows what is in it
 TOKENS = "DEMO_APPLICATION_TOKENS"  # the same: API tokens, one for each --pull
 MAX_BODY = 64 * 1024 * 1024
-TOLERANCE = 300  # seconds that a signature's time may be off
 PATIENCE = 5.0  # seconds for which the resolver waits for a call that is in work
 _TABLE = """
 CREATE TABLE IF NOT EXISTS effect (
@@ -60,24 +59,6 @@ def open_file(path: Path) -> sqlite3.Connection:
     connection.execute("PRAGMA journal_mode = WAL")
     connection.execute("PRAGMA synchronous = FULL")
     return connection
-
-
-def signed(secrets: tuple[str, ...], headers: Mapping[str, str], body: bytes, now: float) -> bool:
-    """Whether one of the secrets made a signature of this body (Standard Webhooks 1.0), not long ago.
-
-    Here and below the names of headers are in lower case.
-    """
-    given = headers.get("webhook-signature", "").split()
-    at = headers.get("webhook-timestamp", "")
-    if not at.isascii() or not at.isdigit() or len(at) > 12 or abs(now - int(at)) > TOLERANCE:
-        return False
-    content = f"{headers.get('webhook-id', '')}.{at}.".encode() + body
-    for secret in secrets:
-        key = base64.b64decode(secret.removeprefix("whsec_"))
-        ours = "v1," + base64.b64encode(hmac.new(key, content, hashlib.sha256).digest()).decode()
-        if any(hmac.compare_digest(ours.encode(), theirs.encode()) for theirs in given):
-            return True
-    return False
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +88,19 @@ class InWork:
 
 
 @dataclass(frozen=True, slots=True)
+class Handed:
+    """A document with its octets, however it came."""
+
+    delivery: str
+    document_id: str
+    trigger: str
+    message_id: str
+    redelivery_count: int
+    content_type: str
+    content: bytes
+
+
+@dataclass(frozen=True, slots=True)
 class Application:
     """The file with the effects, the secrets of the triggers that may call, and how long a document takes (seconds).
 
@@ -128,9 +122,8 @@ class Application:
         except ValueError:
             return 400, {"error": "RM-Redelivery-Count is not a number"}
         number = self._effect(
-            Taken(
+            Handed(
                 delivery=headers.get("webhook-id", ""),
-                claim="",
                 document_id=document_id,
                 trigger=_header(headers, "rm-trigger"),
                 message_id=_header(headers, "rm-message-id"),
@@ -143,9 +136,19 @@ class Application:
 
     def pulled(self, taken: Taken) -> None:
         """The effect of a document from a pull queue."""
-        self._effect(taken)
+        self._effect(
+            Handed(
+                delivery=taken.delivery,
+                document_id=taken.document_id,
+                trigger=taken.members["trigger"]["name"],
+                message_id=taken.document["message_id"],
+                redelivery_count=taken.redelivery_count,
+                content_type=taken.document["payloads"][0]["content_type"],
+                content=taken.content(),
+            )
+        )
 
-    def _effect(self, taken: Taken) -> int | None:
+    def _effect(self, taken: Handed) -> int | None:
         row = (
             taken.document_id,
             taken.trigger,
@@ -231,9 +234,12 @@ class Handler(BaseHTTPRequestHandler):
             return
         application = self.server.application
         headers = {name.lower(): value for name, value in self.headers.items()}
-        if not signed(application.secrets, headers, body, time.time()):
-            self._answer(401, {"error": "no valid webhook-signature"})
-        elif self.path == "/documents":
+        try:
+            check(application.secrets, headers, body)
+        except BadSignature as error:
+            self._answer(401, {"error": str(error)})
+            return
+        if self.path == "/documents":
             self._answer(*application.take(headers, body))
         elif self.path == "/resolve":
             self._answer(*application.resolve(body))
@@ -296,8 +302,8 @@ def main() -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, end)
     for url, token in zip(options.pull, tokens, strict=True):
-        queue = Queue(url.rstrip("/"), options.trigger, token)
-        threading.Thread(target=consume, args=(queue, application.pulled, stop)).start()
+        hub = Client(url.rstrip("/"), token, timeout=15, patience=5)
+        threading.Thread(target=consume, args=(hub, options.trigger, application.pulled, stop)).start()
     server.serve_forever(poll_interval=0.2)
     server.server_close()
 

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-import uuid
 from collections import defaultdict
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
 from messaging.demo.seeding import BILLING, EDI, ORDERS, tpa_id
 from messaging.demo.stage import Stage
+from rmhub_client import Client
+from rmhub_client import Document as Payload
 
 FOLDER = Path(__file__).parent / "documents"
 
@@ -68,17 +70,17 @@ def by_pair(errands: list[Errand]) -> list[list[Errand]]:
 def submit(stage: Stage, errands: list[Errand]) -> tuple[str, set[str]]:
     """Hands over the errands of one pair, one after the other; returns the hub and the MessageIds that it accepted."""
     hub = stage.buyer if errands[0].hub == "a" else stage.seller
-    client = stage.client(hub)
-    accepted = set()
-    for errand in errands:
-        document = errand.document
-        answer = client.submit(
-            key=str(uuid.uuid4()),
-            agreement=errand.agreement,
-            service=document.service,
-            action=document.action,
-            name=document.name,
-            content=document.content,
-        )
-        accepted.add(answer["message_id"])
-    return hub.name, accepted
+    with closing(stage.client(hub)) as client:
+        return hub.name, {hand_over(client, errand.agreement, errand.document) for errand in errands}
+
+
+def hand_over(client: Client, agreement: str, document: Document) -> str:
+    """Submits one document; returns its MessageId. Raises rmhub_client.Problem and NoAnswer."""
+    kind = "application/xml" if document.name.endswith(".xml") else "application/edifact"
+    receipt = client.submit(
+        agreement=agreement,
+        service=document.service,
+        action=document.action,
+        documents=[Payload(document.content, kind, document.name, document.action)],
+    )
+    return receipt.message_id

@@ -15,15 +15,14 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import urllib3
 from django import conf
 
 from messaging.demo.application import SECRETS, TOKENS
-from messaging.demo.client import Client
 from messaging.demo.databases import Log, broker_databases, own_databases, redis_database, servers
 from rmhub import embedded
 from rmhub.hubs import BASE, Hub, free_ports, link_process, listens
 from rmhub.supervisor import Process, Supervisor
+from rmhub_client import Client
 
 APPLICATION = "app"  # the name of the application's process
 # What the demo of an installation keeps: the buyer's hub is the one that the installation's own commands are about.
@@ -92,8 +91,9 @@ class Stage:
 
     def client(self, hub: Hub) -> Client:
         """An API client of one of the two."""
-        others = tuple(machine.url for machine in self.machines.get(hub.name, ()))
-        return Client(hub.url, self.tokens[hub.name], urllib3.PoolManager(maxsize=16), others=others)
+        others = [machine.url for machine in self.machines.get(hub.name, ())]
+        # A busy machine takes minutes to start a server that was killed.
+        return Client([hub.url, *others], self.tokens[hub.name], timeout=10, patience=600)
 
     def processes(self) -> list[Process]:
         """Everything that has to run, in order."""

@@ -28,13 +28,13 @@ import pytest
 import urllib3
 
 from messaging.demo import exchange, verdict
-from messaging.demo.client import Refused
 from messaging.demo.databases import broker_databases, own_databases, servers
 from messaging.demo.seeding import tpa_id
 from messaging.demo.stage import Link, Parameters, Receiving, Stage, set_up
 from rmhub import embedded
 from rmhub.hubs import Hub, free_ports
 from rmhub.supervisor import Process, Supervisor
+from rmhub_client import Problem
 from tests.rmhub.conditions import eventually
 from tests.worlds import atomic, atomic_run
 from tests.worlds.atomic_taking import Votes
@@ -184,7 +184,7 @@ def traffic(send: Callable[[], object]) -> Iterator[None]:
 
     def run() -> None:
         while not over.is_set():
-            with suppress(Refused):
+            with suppress(Problem):
                 send()
 
     thread = threading.Thread(target=run)

@@ -70,7 +70,8 @@ def read_request(connection: socket.socket) -> tuple[bytes, bytes]:
             return b"", b""
         data += piece
     head, _, body = data.partition(b"\r\n\r\n")
-    length = next(int(line[16:]) for line in head.split(b"\r\n") if line.lower().startswith(b"content-length: "))
+    lengths = (int(line[16:]) for line in head.split(b"\r\n") if line.lower().startswith(b"content-length: "))
+    length = next(lengths, 0)
     pieces, missing = [body], length - len(body)
     while missing:
         pieces.append(connection.recv(1 << 20))

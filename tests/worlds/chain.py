@@ -12,15 +12,13 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-import urllib3
-
 from messaging.choices import RouteMode
-from messaging.demo.client import Client
 from messaging.demo.databases import Log, broker_databases, own_databases, redis_database, servers
 from messaging.demo.stage import Link, each, make_databases, new_hub
 from rmhub import embedded
 from rmhub.hubs import Hub, free_ports, link_process
 from rmhub.supervisor import Process, Supervisor
+from rmhub_client import Client
 from tests.worlds.chain_seeding import HopPlan, Neighbour, sides
 
 # Several hubs share the machine and one database server: each has fewer threads than a hub that is alone.
@@ -50,7 +48,7 @@ class Chain:
 
     def client(self) -> Client:
         """An API client of the sender."""
-        return Client(self.sender.url, self.token, urllib3.PoolManager(maxsize=4))
+        return Client(self.sender.url, self.token, timeout=10, patience=600)
 
     def processes(self) -> list[Process]:
         """Everything that has to run, in order."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import random
 import time
-import uuid
 from collections import Counter
+from contextlib import closing
 from dataclasses import asdict
 from typing import Any
 
@@ -14,7 +14,7 @@ import psycopg
 from messaging.choices import RouteMode
 from messaging.demo import verdict
 from messaging.demo.databases import Log
-from messaging.demo.exchange import documents
+from messaging.demo.exchange import documents, hand_over
 from rmhub.supervisor import Supervisor
 from tests.worlds.chain import Chain
 from tests.worlds.chain_seeding import TPA_ID
@@ -89,20 +89,9 @@ def _portions(total: int, count: int) -> list[int]:
 
 
 def _submit(chain: Chain, count: int, first: int) -> set[str]:
-    client, known = chain.client(), documents()
-    accepted = set()
-    for number in range(first, first + count):
-        document = known[number % len(known)]
-        answer = client.submit(
-            key=str(uuid.uuid4()),
-            agreement=TPA_ID,
-            service=document.service,
-            action=document.action,
-            name=document.name,
-            content=document.content,
-        )
-        accepted.add(answer["message_id"])
-    return accepted
+    known = documents()
+    with closing(chain.client()) as client:
+        return {hand_over(client, TPA_ID, known[number % len(known)]) for number in range(first, first + count)}
 
 
 def _acknowledged_before_arrival(sender_url: str, receiver_url: str) -> int:

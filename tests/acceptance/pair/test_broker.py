@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import uuid
+from contextlib import closing
 
 import psycopg
 import pytest
@@ -21,20 +21,14 @@ pytestmark = pytest.mark.acceptance
 def test_emptying_the_broker_loses_nothing(hubs: tuple[Stage, Supervisor]) -> None:
     stage, _ = hubs
     brokers = [redis.Redis.from_url(hub.redis_url) for hub in (stage.buyer, stage.seller)]
-    client = stage.client(stage.buyer)
     document = exchange.documents()[0]
     ids: list[str] = []
-    with psycopg.connect(stage.buyer.database_url, autocommit=True) as buyer:
+    with (
+        psycopg.connect(stage.buyer.database_url, autocommit=True) as buyer,
+        closing(stage.client(stage.buyer)) as client,
+    ):
         for number in range(MESSAGES):
-            answer = client.submit(
-                key=str(uuid.uuid4()),
-                agreement="tpa:demo:2",
-                service=document.service,
-                action=document.action,
-                name=document.name,
-                content=document.content,
-            )
-            ids.append(answer["message_id"])
+            ids.append(exchange.hand_over(client, "tpa:demo:2", document))
             if number % 8 == 0:
                 for broker in brokers:  # in mid-run: queues, wake-ups on their way, flags and bindings are gone
                     broker.flushall()

@@ -53,7 +53,7 @@ print(webhooks.endpoint_create(url="URL", name="tutorial", types=[], actor=Actor
 @contextmanager
 def receiving(folder: Path, port: int, secret: str) -> Iterator[Path]:
     """The tutorial's receiver; what it prints."""
-    (program,) = blocks("python")
+    program, _ = blocks("python")
     (folder / "receiver.py").write_text(program)
     printed = folder / "printed.txt"
     with printed.open("w") as output:
@@ -116,6 +116,11 @@ def test_the_tutorial_works_as_it_stands(hubs: tuple[Stage, Supervisor], tmp_pat
         assert (status, problem["required_scope"]) == (403, "pairs:operate")
         status, _, other = answered(run(second, tmp_path, **environment))
         assert status == 202 and other["id"] != first["id"]
+
+        (tmp_path / "invoice.py").write_text(blocks("python")[1])
+        calls = [run(f"{sys.executable} invoice.py", tmp_path, PYTHONPATH=str(ROOT), **environment) for _ in range(2)]
+        (made, stored), (same, replayed) = (text.split() for text in calls)
+        assert (made, stored, replayed) == (same, "stored", "replayed")
 
         wanted = {f"{kind} {other['id']}" for kind in ("message.accepted", "message.delivered")}
         eventually(lambda: wanted <= set(printed.read_text().splitlines()))
