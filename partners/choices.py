@@ -8,10 +8,10 @@ from django.db import models
 class Profile(models.TextChoices):
     """Wire profile of an agreement."""
 
-    EBXML = "ebxml", "ebXML 2000 (spec 1)"
-    REPEATABLE = "repeatable", "HTTP with message id and first-instance time (spec 2)"
-    STREAM = "stream", "Transactional stream (spec 3)"
-    WSAT = "wsat", "Atomic transactions (WS-AtomicTransaction, spec 5)"
+    EBXML = "ebxml", "ebXML Reliable Messaging (0-080)"
+    REPEATABLE = "repeatable", "Repeatable HTTP requests"
+    STREAM = "stream", "Transactional stream (SOAP)"
+    WSAT = "wsat", "Atomic transactions (WS-AtomicTransaction)"
 
 
 # Those whose messages carry documents.
@@ -21,7 +21,7 @@ DOCUMENT_PROFILES = tuple(one.value for one in Profile if one is not Profile.WSA
 class AddressingProfile(models.TextChoices):
     """Which headers of WS-Addressing notifications carry (spec 5; protocols.md 5.7)."""
 
-    SEED = "seed", "ReplyTo where an answer is awaited (spec 5)"
+    SEED = "seed", "ReplyTo where an answer is awaited"
     OASIS = "oasis", "From, and ReplyTo none (2006/06 practice)"
 
 

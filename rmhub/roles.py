@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import StrEnum
 
 from django.contrib.auth.models import AbstractBaseUser, AnonymousUser, Group
@@ -59,6 +60,44 @@ ADMIN_SCOPES = OPERATOR_SCOPES | {
     "notifications:manage",
     "masks:manage",
     "attributes:manage",
+}
+# What each allows, for whoever gives them.
+ABOUT: Mapping[str, str] = {
+    "messages:read": "find messages and see what became of them",
+    "pairs:read": "see pairs and their diagnosis",
+    "partners:read": "see partners, endpoints and certificates",
+    "agreements:read": "see agreements",
+    "incidents:read": "see incidents",
+    "events:read": "read the event feed",
+    "audit:read": "read the audit log",
+    "triggers:read": "see triggers",
+    "deliveries:read": "see deliveries to applications",
+    "reports:read": "read reports",
+    "archive:read": "search the archive, see retention and legal holds",
+    "views:write": "keep saved views and preferences of one's own",
+    "payloads:read": "open documents and wire bytes",
+    "messages:write": "submit and resubmit messages",
+    "pairs:operate": "pause, resume, retry and probe pairs",
+    "incidents:write": "acknowledge, assign, snooze and resolve incidents",
+    "triggers:operate": "suspend and resume triggers",
+    "deliveries:take": "take documents from pull queues",
+    "indoubt:resolve": "settle what is in doubt, redeliver documents",
+    "transactions:write": "begin and end atomic transactions",
+    "pipeline:run": "run reports, upload partners' logs",
+    "archive:restore": "put archived messages back into the store",
+    "views:share": "share saved views with the team",
+    "pairs:skip": "skip messages, restart sequences, clear a resync",
+    "messages:cancel": "take messages back",
+    "partners:write": "create and change partners, endpoints, certificates",
+    "agreements:write": "create, change and activate agreements",
+    "webhooks:manage": "manage webhooks",
+    "tokens:manage": "manage API tokens",
+    "triggers:write": "create and change triggers",
+    "retention:write": "set retention and legal holds",
+    "users:manage": "manage users, roles and partner groups",
+    "notifications:manage": "manage notification rules",
+    "masks:manage": "manage masks",
+    "attributes:manage": "manage attributes, and take them again",
 }
 # What changes or shows the hub as a whole: whoever is limited to some partners has none of these, whatever their role.
 WHOLE_HUB_SCOPES = frozenset(

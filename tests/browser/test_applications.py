@@ -100,7 +100,7 @@ def test_a_trigger_is_made_corrected_and_its_secret_copied(open_console: Open) -
     page.fill("#field-url", "http://erp.internal:8080/documents")
     page.click("[data-testid=trigger-save]")
     expect(page.locator("[data-testid=secret]")).to_contain_text("whsec_")
-    page.click("text=I have it")
+    page.click("a:text-is('Done')")
     expect(page.locator("h1")).to_have_text("ERP orders")
     expect(page.locator("#main")).not_to_contain_text("whsec_")
 

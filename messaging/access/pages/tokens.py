@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+from collections.abc import Mapping
 from datetime import timedelta
 
 from django.contrib import messages as notices
@@ -24,7 +25,7 @@ from messaging.overview.selectors import records
 from messaging.templatetags.hub import ago, icon, middle, state
 from rmhub import clock
 from rmhub.ids import BadPublicId
-from rmhub.roles import ORDER, SCOPES
+from rmhub.roles import ABOUT, OPERATOR_SCOPES, ORDER, SCOPES, VIEWER_SCOPES
 
 _DAYS = (30, 90, 180, 365)
 _ONCE = "token_form"
@@ -80,12 +81,22 @@ def token_list(request: HttpRequest) -> HttpResponse:
     return page(request, "console/access/tokens.html", context)
 
 
+# What applications usually need: name -> (label, scopes).
+PRESETS: Mapping[str, tuple[str, frozenset[str]]] = {
+    "submit": ("Submit only", frozenset({"messages:write"})),
+    "follow": ("Submit and follow", frozenset({"messages:write", "messages:read", "events:read"})),
+    "take": ("Take documents", frozenset({"deliveries:take", "deliveries:read", "payloads:read"})),
+    "watch": ("Watch", VIEWER_SCOPES),
+    "operate": ("Operate", OPERATOR_SCOPES),
+}
+
+
 @sensitive_variables("secret")
 @requires("tokens:manage", methods=("GET", "POST"))
 def token_new(request: HttpRequest) -> HttpResponse:
     """The form; POST makes the token and shows its secret this once, on a page that no cache keeps."""
     errors: list[tuple[str, str]] = []
-    chosen = request.POST.getlist("scopes")
+    chosen = request.POST.getlist("scopes") or sorted(PRESETS.get(request.GET.get("preset", ""), ("", ()))[1])
     limited_to = request.POST.getlist("groups")
     if request.method == "POST":
         # A reload posts the form again: it must neither make a second token nor show the first one's secret.
@@ -122,6 +133,8 @@ def token_new(request: HttpRequest) -> HttpResponse:
         "chosen": chosen,
         "once": request.session[_ONCE],
         "days": _DAYS,
+        "presets": [(name, label) for name, (label, _) in PRESETS.items()],
+        "preset": request.GET.get("preset", ""),
         "groups": _scope_groups(),
         "partner_groups": records.token_groups(),
         "limited_to": limited_to,
@@ -158,10 +171,10 @@ def token_revoke(request: HttpRequest, reference: str) -> HttpResponse:
     return dialog(request, "console/parts/question.html", lambda: shown, do)
 
 
-def _scope_groups() -> list[tuple[str, list[str]]]:
-    """Scopes by the role that first has them."""
+def _scope_groups() -> list[tuple[str, list[tuple[str, str]]]]:
+    """Scopes, with what each allows, by the role that first has them."""
     groups, seen = [], set[str]()
     for role in ORDER:
-        groups.append((role.value, sorted(SCOPES[role] - seen)))
+        groups.append((role.value, [(scope, ABOUT[scope]) for scope in sorted(SCOPES[role] - seen)]))
         seen |= SCOPES[role]
     return groups

@@ -187,7 +187,7 @@ def delivery_settle(request: HttpRequest, reference: str, decision: str) -> Http
             "why_not": why_not(row, choice.slug),
             "effects": effects,
             "back": back,
-            "leave": "Leave as it is",
+            "leave": "Cancel",
             "back_to": "Back to the delivery",
             "button": choice.label,
         }

@@ -278,7 +278,7 @@ def message_settle(request: HttpRequest, reference: str, decision: str) -> HttpR
             "why_not": "" if possible else f"It is {row.get_state_display().lower()} now.",
             "effects": effects,
             "back": back,
-            "leave": "Leave as it is",
+            "leave": "Cancel",
             "back_to": "Back to the message",
             "button": choice.label,
         }

@@ -355,7 +355,7 @@ def trigger_secret(request: HttpRequest, reference: str) -> HttpResponse:
             ),
             "forever": "The old secret is gone.",
             "back": back,
-            "leave": "Leave as it is",
+            "leave": "Cancel",
             "sign": "key",
             "button": "Create a new secret",
             "testid": "secret-do",

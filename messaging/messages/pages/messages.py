@@ -182,6 +182,7 @@ def _cancelling(request: HttpRequest, message: Message) -> dict[str, Any]:
         "long": True,
         "hidden": [] if why_not or waiting else [("version", message.pair.version)],
         "confirm": "" if waiting else code,
+        "leave": "Keep the message",
         "button": "Cancel this message",
         "testid": "cancel-do",
         "sign": "ban",

@@ -45,12 +45,12 @@ class TransportForm(EndpointForm):
     groups = (
         *EndpointForm.groups,
         Group(
-            "What we show them",
+            "Our credentials",
             ("outbound_kind", "outbound_username", "secret"),
             "Stored as soon as the partner is tested.",
         ),
         Group(
-            "What they show us",
+            "Their credentials",
             ("inbound_kind", "inbound_username", "inbound_certificate"),
             "Created when the agreement is activated, and shown once.",
         ),

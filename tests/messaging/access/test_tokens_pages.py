@@ -8,13 +8,14 @@ import pytest
 from django.test import Client
 from lxml import html
 
+from messaging.access.pages.tokens import PRESETS
 from messaging.access.services import tokens
 from messaging.models import ApiToken, AuditEntry, WebhookDelivery, WebhookEndpoint
 from partners.models import PartnerGroup
 from partners.secrets import decrypt
 from rmhub import clock
 from rmhub.clock import FrozenClock
-from rmhub.roles import Role
+from rmhub.roles import ABOUT, ADMIN_SCOPES, Role
 from tests.messaging.conftest import NOON
 from tests.messaging.console.scenes import World, browser
 from tests.messaging.http_server import serving
@@ -235,3 +236,20 @@ def test_a_token_for_a_network_and_a_group(time: FrozenClock) -> None:
     assert client.post("/tokens/new/", _form(client, groups=["grp_x"])).status_code == 422
     time.move(20 * 86_400)
     assert "Expires soon" in html.fromstring(client.get("/tokens/").content).text_content()
+
+
+@pytest.mark.parametrize("preset", [*PRESETS, "", "nonsense"])
+def test_what_applications_usually_need_is_one_press(preset: str) -> None:
+    page = html.fromstring(browser(Role.ADMIN).get(f"/tokens/new/?preset={preset}").content)
+    ticked = set(page.xpath("//input[@name='scopes'][@checked]/@value"))
+    assert ticked == (PRESETS[preset][1] if preset in PRESETS else set())
+    assert page.xpath("//nav[@aria-label='Usual scopes']//a[@aria-current]/text()") == [
+        label for name, (label, _) in PRESETS.items() if name == preset
+    ]
+
+
+def test_each_scope_says_what_it_allows() -> None:
+    assert ABOUT.keys() == ADMIN_SCOPES
+    page = html.fromstring(browser(Role.ADMIN).get("/tokens/new/").content)
+    shown = page.xpath("//input[@name='scopes']/following-sibling::span/span[2]/text()")
+    assert sorted(shown) == sorted(ABOUT.values())
