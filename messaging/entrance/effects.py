@@ -35,6 +35,7 @@ from messaging.models import (
     Transmission,
 )
 from messaging.models.bulk import bulk_insert, bulk_set, together
+from messaging.protocol import selecting
 from messaging.protocol.envelope import DocumentReference, ErrorInfo, PayloadPart
 from messaging.routing.services import forwarding
 from messaging.routing.services.routing import Road
@@ -93,7 +94,11 @@ class Effects:
     def store(self, message: Message, rows: list[Payload], pair: Pair) -> None:
         """A new message, at the end of its pair."""
         message.attributes = attributes.of_documents(
-            lambda: ((storage.load(row.content, row.stored_as), row.content_type) for row in rows),
+            lambda: (
+                (storage.load(row.content, row.stored_as), row.content_type)
+                for row in rows
+                if row.size <= selecting.MAX_BYTES
+            ),
             partner_id=pair.partner_id,
             service=message.service,
             action=message.action,

@@ -106,23 +106,32 @@ def _claim_trigger(trigger_id: uuid.UUID, quota: int, worker: int, share: int | 
     return jobs
 
 
-def claim_next(ended: Sequence[Job], changes: Changes) -> list[Job]:
-    """Claims what comes after these, whose outcomes `changes` has written, in the transaction that writes them: at most
-    as many, for the worker that has ended them.
+def claim_next(ended: Sequence[Job], now: datetime) -> list[Job]:
+    """Claims what comes after these, in the transaction that has written their outcomes: at most as many, for the
+    worker that has ended them.
 
     Nothing where others have something due, too: a claim shares out what is free. Nothing while another has the
-    trigger: then it is that one's turn.
+    trigger: then it is that one's turn. Whatever is wrong with what comes next, the outcomes stay written.
     """
     mine = {(job.trigger.pk, job.worker) for job in ended}
     if len(mine) != 1:
         return []
     ((trigger_id, worker),) = mine
-    if _due_triggers(changes.now) != [trigger_id]:
+    if _due_triggers(now) != [trigger_id]:
         return []
-    trigger = _locked_active(trigger_id, wait=False)
-    if trigger is None or trigger.kind == ServiceKind.PULL:
+    changes = Changes(now)
+    try:
+        with transaction.atomic():
+            trigger = _locked_active(trigger_id, wait=False)
+            if trigger is None or trigger.kind == ServiceKind.PULL:
+                return []
+            free = min(len(ended), _free(trigger, worker, share()))
+            jobs = take_due(trigger, free, changes, worker=worker, rounds=1)
+            changes.write()
+            return jobs
+    except Exception:
+        log.exception("claim failed", extra={"action": "claim_failed", "trigger": str(trigger_id)})
         return []
-    return take_due(trigger, min(len(ended), _free(trigger, worker, share())), changes, worker=worker, rounds=1)
 
 
 def _locked_active(trigger_id: uuid.UUID, *, wait: bool = True) -> Trigger | None:

@@ -276,24 +276,23 @@ def record(outcomes: Sequence[tuple[Job, Outcome]], *, more: bool = False) -> li
         changes.write()
         _note_health(triggers, outcomes, now)
         if more:
-            _follow(outcomes, followers, changes)
+            _follow(outcomes, followers, now)
     for _, outcome in outcomes:
         if outcome.abandons is not None:
             together.abandon(outcome.abandons, outcome.cause, outcome.detail)
     return followers
 
 
-def _follow(outcomes: Sequence[tuple[Job, Outcome]], followers: list[Job | None], changes: Changes) -> None:
+def _follow(outcomes: Sequence[tuple[Job, Outcome]], followers: list[Job | None], now: datetime) -> None:
     """Claims what is due next for those that have ended something well, so that nobody has to look for it."""
     ended = [
         number
         for number, (job, outcome) in enumerate(outcomes)
         if followers[number] is None and outcome.ran is Ran.OK and not job.by_caller
     ]
-    following = claiming.claim_next([outcomes[number][0] for number in ended], changes)
+    following = claiming.claim_next([outcomes[number][0] for number in ended], now)
     for number, job in zip(ended, following, strict=False):
         followers[number] = job
-    changes.write()
 
 
 def _locked_triggers(outcomes: Sequence[tuple[Job, Outcome]], now: datetime) -> dict[uuid.UUID, Trigger]:

@@ -564,6 +564,22 @@ def test_nothing_follows_where_a_claim_decides(partner: PartnerSide, app: Applic
     assert "running" not in states(*Delivery.objects.filter(trigger=trigger))
 
 
+def test_whatever_is_wrong_with_what_comes_next_the_outcome_is_written(
+    partner: PartnerSide, app: Application, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_trigger(app)
+    documents = arrive(partner, "a1", "a2")
+    [first] = claim(worker=7)
+
+    def broken(*args: Any, **kwargs: Any) -> None:
+        Delivery.objects.filter(pk=documents[1].pk).update(cause="half done")
+        raise ValueError("a mistake of ours")
+
+    monkeypatch.setattr(claiming, "take", broken)
+    assert follow(first) == [[]]
+    assert states(*documents) == ["completed", "waiting"] and now_of(documents[1]).cause == ""
+
+
 # --- leases and workers ---
 
 
