@@ -13,6 +13,26 @@ from django.db.models import Prefetch, Q, QuerySet
 from partners.choices import VersionState
 from partners.models import Agreement, AgreementVersion, Credential, Endpoint, Party, Poller
 from partners.visibility import limit
+from rmhub.ids import BadPublicId, read_public_id
+
+
+def named(text: str) -> QuerySet[Party]:
+    """The party with this id; else those with this whole name; else those with this identifier, which may have its type
+    in front: `DUNS:123456789`. Under the caller's limits.
+    """
+    known = parties()
+    try:
+        return known.filter(pk=read_public_id("par", text))
+    except BadPublicId:
+        pass
+    by_name = known.filter(name__iexact=text)
+    if by_name.exists():
+        return by_name
+    kind, colon, value = text.partition(":")
+    same = Q(identifiers__value=text)
+    if colon:
+        same |= Q(identifiers__value=value.strip(), identifiers__context__iexact=kind.strip())
+    return known.filter(pk__in=Party.objects.filter(same).values("pk"))
 
 
 def parties(

@@ -17,6 +17,7 @@ from rest_framework.request import Request
 
 from messaging.access.selectors.reach import read_id
 from messaging.api.problems import Problem
+from partners import selectors as partners
 from rmhub.ids import BadPublicId
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f\ud800-\udfff]")
@@ -63,7 +64,9 @@ def check_size(request: Request, limit: int) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Param:
-    """One query parameter. `kind`: text, id (with `prefix`), instant, choice, choices (with commas), flag, number."""
+    """One query parameter. `kind`: text, id (with `prefix`), party (also by name or identifier), instant, choice,
+    choices (with commas), flag, number.
+    """
 
     name: str
     description: str
@@ -119,6 +122,8 @@ def _value(param: Param, text: str) -> Any:
     match param.kind:
         case "id":
             return _id(param.prefix, text)
+        case "party":
+            return _party(text)
         case "instant":
             return _instant(text)
         case "choice":
@@ -141,6 +146,15 @@ def _id(prefix: str, text: str) -> uuid.UUID:
         return read_id(prefix, text)
     except BadPublicId as error:
         raise ValueError(f"An id of the form {prefix}_<32 hexadecimal digits>.") from error
+
+
+def _party(text: str) -> uuid.UUID:
+    found = list(partners.named(text).values_list("pk", flat=True)[:2])
+    if not found:
+        raise ValueError("There is no such party: its id, its whole name, or an identifier such as DUNS:123456789.")
+    if len(found) > 1:
+        raise ValueError("Several parties are called so: use an id.")
+    return found[0]
 
 
 def _instant(text: str) -> datetime:

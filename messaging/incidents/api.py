@@ -144,7 +144,7 @@ NOBODY = "nobody"
 FILTERS = (
     Param("state", "States, comma separated.", "choices", choices=tuple(IncidentState.values)),
     Param("pair", "Id or code of a pair."),
-    Param("partner", "Id of a party.", "id", prefix="par"),
+    Param("partner", "Id, name or identifier of a party.", "party"),
     Param("trigger", "Id or name of a trigger."),
     Param("cause", "Exact code."),
     Param("owner", f"A user name; `{NOBODY}`: those that nobody has taken."),

@@ -98,7 +98,7 @@ POLLERS = Operations(
         Param("q", "Part of the name or URL."),
         Param("kind", "Kinds, one of.", "choices", choices=tuple(PollerKind.values)),
         Param("enabled", "Only pollers that are on, or off.", "flag"),
-        Param("party", "Id of a party: whose endpoint it is, or who puts files there.", "id", prefix="par"),
+        Param("party", "Id, name or identifier of a party: whose endpoint it is, or who puts files there.", "party"),
     ),
     said={
         "list": ("List mailboxes and folders that the hub polls", ""),

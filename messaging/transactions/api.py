@@ -37,7 +37,7 @@ FILTERS = (
     Param("phase", "Phases, comma separated.", "choices", choices=tuple(one.value for one in Phase)),
     Param("doubtful", "Only those that need somebody, or only the others.", "flag"),
     Param("doubt", "Only those with somebody (of `party`) in doubt for this reason, as a cause's code."),
-    Param("party", "Id of a party: it began the transaction, or takes part.", "id", prefix="par"),
+    Param("party", "Id, name or identifier of a party: it began the transaction, or takes part.", "party"),
     Param("role", "Of this hub.", "choice", choices=coordinations.ROLES),
     Param("q", "Any exact id: Identifier, txn_..., enl_..., del_..., msg_... or MessageID of one of its messages."),
     Param("begun_gte", "Not before this time.", "instant"),

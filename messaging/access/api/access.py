@@ -98,7 +98,7 @@ class Credentials(Endpoint):
         lambda party=None: selectors.credentials(party_id=party),
         CredentialSerializer,
         order=("-id",),
-        filters=(Param("party", "Id of a party.", "id", prefix="par"),),
+        filters=(Param("party", "Id, name or identifier of a party.", "party"),),
         id="credentials_list",
         tag="credentials",
         scope="partners:read",

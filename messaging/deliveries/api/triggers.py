@@ -206,7 +206,7 @@ API = TriggerOperations(
     filters=(
         Param("state", "States, comma separated.", "choices", choices=tuple(TriggerState.values)),
         Param("kind", "http, callable, pull or atomic.", "choice", choices=tuple(ServiceKind.values)),
-        Param("party", "Id of a party.", "id", prefix="par"),
+        Param("party", "Id, name or identifier of a party.", "party"),
         Param("q", "Part of the name, of the URL or of the callable."),
     ),
     sorts={"name": ("name",), "-name": ("-name",), "severity": ("severity", "name")},

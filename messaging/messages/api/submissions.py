@@ -45,7 +45,7 @@ FILTERS = (
     Param("state", "States, comma separated.", "choices", choices=tuple(MessageState.values)),
     Param("direction", "out or in.", "choice", choices=tuple(Direction.values)),
     Param("pair", "Id or code of a pair."),
-    Param("partner", "Id of a party.", "id", prefix="par"),
+    Param("partner", "Id, name or identifier of a party.", "party"),
     Param("agreement", "Id or TPAId of an agreement."),
     Param("service", "Exact."),
     Param("action", "Exact."),

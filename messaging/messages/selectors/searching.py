@@ -21,7 +21,6 @@ from messaging.messages.selectors.finding import OPEN_STATES, MessageFilters
 from messaging.messages.selectors.search_terms import Search, Term
 from messaging.pairs.selectors import pairs
 from partners import selectors as partners
-from partners.models import Party
 from rmhub.ids import BadPublicId, public_id, read_public_id
 
 # Windows of time that one press chooses; the first is what a search has that says nothing about time.
@@ -230,17 +229,9 @@ def _pair(text: str) -> Mapping[str, Any]:
 
 def _partner(text: str) -> Mapping[str, Any]:
     """By id, exact name, identifier (`DUNS:123456789` or its value), else all whose names contain it."""
-    known = partners.parties()
-    try:
-        chosen = known.filter(pk=read_public_id("par", text))
-    except BadPublicId:
-        chosen = known.filter(name__iexact=text)
-        if not chosen.exists():
-            _, colon, value = text.partition(":")
-            named = Party.objects.filter(identifiers__value__in=[text, value] if colon else [text])
-            chosen = known.filter(pk__in=named.values("pk"))
-        if not chosen.exists():
-            chosen = known.filter(name__icontains=text)
+    chosen = partners.named(text)
+    if not chosen.exists():
+        chosen = partners.parties().filter(name__icontains=text)
     found = list(chosen.values_list("pk", flat=True)[: _MOST_PARTNERS + 1])
     if not found:
         raise Wrong("There is no such partner.", missing=True)

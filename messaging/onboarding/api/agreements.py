@@ -31,7 +31,7 @@ _VERSION = {**_PATH, "number": "Number of the version."}
 _CHANGE = ("wrong_state", "stale", "precondition_required", "invalid_header")
 FILTERS = (
     Param("q", "Part of the TPAId, the name or a party's name."),
-    Param("party", "Id of a party.", "id", prefix="par"),
+    Param("party", "Id, name or identifier of a party.", "party"),
     Param("state", "Only those with a version in this state.", "choice", choices=tuple(VersionState.values)),
 )
 _ENDS = {"own_party": "own_party_id", "partner": "partner_id"}

@@ -27,7 +27,9 @@ from messaging.onboarding.services.bundle import ImportReport
 _DRAFT = {"draft": "Id of the draft (`drf_...`)."}
 _CHANGE = ("stale", "precondition_required", "invalid_header")
 REPORT_FILTERS = (Param("agreement", "Id of an agreement.", "id", prefix="agr"),)
-BUNDLE_FILTERS = (Param("party", "Id of a partner: only it, and whatever its agreements need.", "id", prefix="par"),)
+BUNDLE_FILTERS = (
+    Param("party", "Id, name or identifier of a partner: only it, and whatever its agreements need.", "party"),
+)
 
 
 class Drafts(Endpoint):

@@ -40,9 +40,9 @@ PARTY_FILTERS = (
     Param("is_own", "Only ours, or only others.", "flag"),
     Param("archived", "Only archived ones, or only the others.", "flag"),
 )
-ENDPOINT_FILTERS = (Param("party", "Id of a party.", "id", prefix="par"),)
+ENDPOINT_FILTERS = (Param("party", "Id, name or identifier of a party.", "party"),)
 CERTIFICATE_FILTERS = (
-    Param("party", "Id of a party.", "id", prefix="par"),
+    Param("party", "Id, name or identifier of a party.", "party"),
     Param("ending_within", "Whole days: only what expires by then.", "number", minimum=0, maximum=36500),
 )
 _EXAMPLE = OpenApiExample(

@@ -27,7 +27,7 @@ from rmhub import clock
 
 TRAFFIC_FILTERS = (
     Param("pair", "Id or code of a pair."),
-    Param("partner", "Id of a party.", "id", prefix="par"),
+    Param("partner", "Id, name or identifier of a party.", "party"),
     Param("hour_gte", "Hours that begin at or after this time.", "instant"),
     Param("hour_lt", "Hours that begin before this time.", "instant"),
 )

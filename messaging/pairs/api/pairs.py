@@ -192,7 +192,7 @@ PATH = {"pair": "Id of the pair (`pair_...`), or its code."}
 FILTERS = (
     Param("state", "States, comma separated.", "choices", choices=pairs.STATE_NAMES),
     Param("direction", "out or in.", "choice", choices=tuple(Direction.values)),
-    Param("partner", "Id of a party.", "id", prefix="par"),
+    Param("partner", "Id, name or identifier of a party.", "party"),
     Param("resync", "true: those that need resync after a loss of memory, in whatever state.", "flag"),
     Param("q", "Part of the code or of a URI."),
     sort_parameter("code", "-code", "severity"),

@@ -53,7 +53,7 @@ _PATH = {"log": "Id of the partner's log (`plog_...`)."}
 # The text fields of the form, and what stands between the parts.
 _OVERHEAD = 1024 * 1024
 FILTERS = (
-    Param("party", "Id of a party.", "id", prefix="par"),
+    Param("party", "Id, name or identifier of a party.", "party"),
     Param("agreement", "Id or TPAId of an agreement."),
     Param("state", "States, comma separated.", "choices", choices=tuple(LogState.values)),
 )

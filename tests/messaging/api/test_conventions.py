@@ -9,6 +9,7 @@ from django.test.utils import CaptureQueriesContext
 from messaging.api.catalogue import CODES
 from messaging.bulk.services import jobs
 from messaging.models import BulkJob
+from partners.models import Party
 from rmhub import clock
 from tests.messaging.api.client import Api, make_token, make_user, suspended
 from tests.messaging.factories import PartnerSide, submit
@@ -191,3 +192,18 @@ def test_a_range_of_times_that_runs_backwards_is_refused(admin: Api, path: str, 
                 "detail": f"It must be later than {name}_gte: the range runs backwards.",
             }
         ]
+
+
+def test_a_party_is_named_by_id_name_or_identifier(admin: Api, partner: PartnerSide) -> None:
+    submit(partner)
+    other = make_party(name="Zeta & Sons", identifiers=(("DUNS", "999999991"),))
+    party = Party.objects.get(pk=partner.terms.partner_id)
+    kind, value = partner.terms.partner_identifiers[0]
+    for text in (party.public_id, party.name, party.name.upper(), value, f"{kind}:{value}", f"{kind.lower()}: {value}"):
+        assert len(admin.get("/messages", {"partner": text}).json["data"]) == 1, text
+        assert len(admin.get("/pairs", {"partner": text}).json["data"]) == 1, text
+    assert admin.get("/messages", {"partner": other.name}).json["data"] == []
+    for text in ("Nobody", f"GLN:{value}" if kind != "GLN" else f"DUNS:{value}", "par_" + "0" * 32):
+        answer = admin.get("/messages", {"partner": text})
+        assert (answer.status, answer.code) == (400, "invalid_parameter"), text
+        assert "There is no such party" in answer.json["errors"][0]["detail"]
