@@ -6,6 +6,7 @@ import json
 import re
 import uuid
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, NoReturn
@@ -149,6 +150,8 @@ def _id(prefix: str, text: str) -> uuid.UUID:
 
 
 def _party(text: str) -> uuid.UUID:
+    with suppress(BadPublicId):
+        return read_id("par", text)  # whether there is such a party, the list says
     found = list(partners.named(text).values_list("pk", flat=True)[:2])
     if not found:
         raise ValueError("There is no such party: its id, its whole name, or an identifier such as DUNS:123456789.")
