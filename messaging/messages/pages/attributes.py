@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from django.urls import reverse
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
 from messaging.choices import DocumentKind
-from messaging.console.forms import MOST_CHOICES, Group, ReferenceField, SettingsForm
+from messaging.console.forms import Group, ReferenceField
 from messaging.console.resource import Column, ListPage, Pages
 from messaging.messages.attributes import ATTRIBUTES, SETTINGS
+from messaging.messages.pages.masks import DocumentRuleForm
 from messaging.models import AttributeRule
 from messaging.templatetags.hub import middle
-from partners import selectors as partners
 
 
 def _name(rule: AttributeRule) -> SafeString:
@@ -53,7 +51,7 @@ def _delete(rule: AttributeRule) -> SafeString:
     )
 
 
-class AttributeForm(SettingsForm):
+class AttributeForm(DocumentRuleForm):
     """The settings of a rule."""
 
     groups = (
@@ -65,11 +63,6 @@ class AttributeForm(SettingsForm):
     class Meta:
         model = AttributeRule
         fields = SETTINGS
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        theirs = partners.parties(is_own=False)[:MOST_CHOICES]
-        self.offer("partner", [(one.public_id, str(one)) for one in theirs])
 
 
 PAGES = Pages(

@@ -47,8 +47,17 @@ def _delete(rule: PayloadMask) -> SafeString:
     )
 
 
-class MaskForm(SettingsForm):
-    """The settings of a rule."""
+class DocumentRuleForm(SettingsForm):
+    """The settings of a rule about documents, of all partners or of one."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        theirs = partners.parties(is_own=False)[:MOST_CHOICES]
+        self.offer("partner", [(one.public_id, str(one)) for one in theirs])
+
+
+class MaskForm(DocumentRuleForm):
+    """The settings of a mask."""
 
     groups = (
         Group("What it covers", ("name", "kind", "path")),
@@ -59,11 +68,6 @@ class MaskForm(SettingsForm):
     class Meta:
         model = PayloadMask
         fields = SETTINGS
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        theirs = partners.parties(is_own=False)[:MOST_CHOICES]
-        self.offer("partner", [(one.public_id, str(one)) for one in theirs])
 
 
 PAGES = Pages(
