@@ -97,7 +97,8 @@ class SendForm(SettingsForm):
             except binascii.Error:
                 content, name = b"", ""
         else:
-            content, name = text.replace("\r\n", "\n").encode(), ""
+            # A browser sends the ends of all lines as CR LF; a document that had them so keeps them.
+            content, name = (text if self.data.get("crlf") else text.replace("\r\n", "\n")).encode(), ""
         if chosen is not None and text:
             self.add_error("file", "Give either a text or a file, not both.")
             return None
@@ -165,9 +166,12 @@ def message_edit(request: HttpRequest, reference: str) -> HttpResponse:
         except ApplicationError as error:  # covered for this role, or gone
             notices.error(request, f"It cannot be edited. {error.detail}")
             return see_other("console:message", message.public_id)
-        text = selecting.text_of(octets.content, octets.content_type)
+        try:
+            text = octets.content.decode() if selecting.text_of(octets.content, "") is not None else None
+        except UnicodeDecodeError:
+            text = None  # sent again it would be UTF-8, whatever it says of itself
         if text is None:
-            notices.error(request, "It cannot be edited. It is not text: send another file instead.")
+            notices.error(request, "It cannot be edited. It is not text in UTF-8: send another file instead.")
             return see_other("console:message", message.public_id)
         initial = {
             "service": message.service,
@@ -209,6 +213,7 @@ def _form(request: HttpRequest, terms: Terms, initial: dict[str, Any], replaces:
         "replaces": replaces,
         "checked": checked,
         "once": request.POST.get("once") or uuid7().hex,
+        "crlf": request.POST.get("crlf") or ("on" if "\r\n" in initial.get("text", "") else ""),
         "kept": base64.b64encode(kept.content).decode() if kept is not None else "",
         "kept_name": kept.filename if kept is not None else "",
         "given": {"reason": request.POST.get("reason", "")},

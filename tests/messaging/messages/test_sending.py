@@ -164,6 +164,33 @@ def test_the_difference_covers_what_is_covered() -> None:
     assert person.get(f"/messages/{first.public_id}/edit/").status_code == 303, "what is covered is not edited"
 
 
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+def test_a_document_that_is_edited_keeps_the_ends_of_its_lines(end: str) -> None:
+    first = ended(partner_side(), ORDER.replace("\n", end))
+    person = browser(Role.OPERATOR)
+    path = f"/messages/{first.public_id}/edit/"
+    page = html.fromstring(person.get(path).content)
+    crlf = dict.fromkeys(page.xpath("//input[@name='crlf']/@name"), "on")
+    # As a browser sends it.
+    changed = fields(text=ORDER.replace(">1<", ">2<").replace("\n", "\r\n"), **crlf)
+    assert person.post(path, changed).status_code == 303
+    payload = Payload.objects.get(message__resubmitted_from=first)
+    assert bytes(payload.content or b"") == ORDER.replace(">1<", ">2<").replace("\n", end).encode()
+
+
+def test_a_document_that_is_not_utf_8_is_not_edited() -> None:
+    partner = partner_side()
+    payloads = [
+        NewPayload("<?xml version='1.0' encoding='ISO-8859-1'?><N>M\u00fcller</N>".encode("latin-1"), "application/xml")
+    ]
+    given: dict[str, Any] = {"agreement": partner.terms.tpa_id, "service": SERVICE, "action": ACTION}
+    made = message_submit(**given, payloads=payloads, semantics="BestEffort").message
+    with link():
+        work()
+    answer = browser(Role.OPERATOR).get(f"/messages/{made.public_id}/edit/", follow=True)
+    assert "It is not text in UTF-8" in answer.content.decode()
+
+
 @pytest.mark.parametrize("why", ["not done", "binary", "large", "viewer"])
 def test_what_cannot_be_edited_says_why(why: str) -> None:
     partner = partner_side()
