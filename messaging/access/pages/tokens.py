@@ -133,7 +133,7 @@ def token_new(request: HttpRequest) -> HttpResponse:
         "chosen": chosen,
         "once": request.session[_ONCE],
         "days": _DAYS,
-        "presets": [(name, label) for name, (label, _) in PRESETS.items()],
+        "usual": [(name, label) for name, (label, _) in PRESETS.items()],
         "preset": request.GET.get("preset", ""),
         "groups": _scope_groups(),
         "partner_groups": records.token_groups(),

@@ -246,6 +246,7 @@ def test_what_applications_usually_need_is_one_press(preset: str) -> None:
     assert page.xpath("//nav[@aria-label='Usual scopes']//a[@aria-current]/text()") == [
         label for name, (label, _) in PRESETS.items() if name == preset
     ]
+    assert not page.xpath("//*[@data-testid='preset']"), "they are no reasons"
 
 
 def test_each_scope_says_what_it_allows() -> None:
