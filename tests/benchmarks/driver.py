@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 import threading
 import time
@@ -33,6 +34,8 @@ def main() -> None:
     parser.add_argument("--every", type=float, default=0.0, help="seconds between messages; no backlog then")
     parser.add_argument("--count", type=int, default=0)
     options = parser.parse_args()
+    # It stands for the applications: each of its threads keeps a connection, and so does the one that looks.
+    os.environ["RMHUB_DB_CONNECTIONS"] = str(options.threads + 1)
     django.setup()
     if options.every:
         result = paced(options.pairs, options.every, options.count)
