@@ -292,8 +292,8 @@ class Messages(Endpoint):
         examples=(_EXAMPLE, _RECEIPT),
     )
     def post(self, request: Request) -> Response:
+        values = _submission(request)  # first: a body that cannot be read is not called a missing key
         key = idempotency_key(request)
-        values = _submission(request)
         values["document_id"] = _document_id(request, values["document_id"])
         submission = message_submit(**values, submitted_by=access_of(request).owner, idempotency_key=key)
         message = submission.message

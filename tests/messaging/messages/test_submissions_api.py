@@ -159,6 +159,7 @@ def test_a_key_is_needed(admin: Api, partner: PartnerSide, key: str) -> None:
     code = "invalid_header" if key else "idempotency_key_missing"
     assert (answer.status, answer.code) == (400, code)
     assert admin.post("/messages", submission(partner)).code == "idempotency_key_missing"
+    assert admin.post("/messages", b'{"agreement": ').code == "malformed_body"
 
 
 def test_a_message_id_goes_out_once(admin: Api, partner: PartnerSide) -> None:
