@@ -22,6 +22,7 @@ from messaging.api.resource import ChangesBody
 from messaging.archive import selectors as archive
 from messaging.archive.services import holds, restoring, retention
 from messaging.choices import Direction, MessageState
+from messaging.engine import attributes
 from messaging.exceptions import InvalidSubmission, NotFound
 from messaging.models import ArchivedMessage, LegalHold, RetentionPolicy
 from messaging.pairs.selectors import pairs
@@ -32,7 +33,9 @@ _READ: dict[str, Any] = {"tag": "archive", "scope": "archive:read"}
 _WRITE: dict[str, Any] = {"tag": "archive", "scope": "retention:write"}
 _HOLD = {"hold": "Id of the hold (`hold_...`)."}
 FILTERS = (
-    Param("q", "Exact id: `msg_...`, MessageId, document id or ConversationId."),
+    Param(
+        "q", "Exact id: `msg_...`, MessageId, document id or ConversationId; or an attribute: `4711` or `invoice:4711`."
+    ),
     Param("conversation", "Exact ConversationId."),
     Param("document", "Exact: the document id that its sender gave."),
     Param("pair", "Id or code of a pair."),
@@ -64,14 +67,20 @@ class ArchivedMessageSerializer(RowSerializer):
         child=serializers.CharField(), source="contents", help_text="SHA-256 of the payloads, in their order."
     )
     file = ArchiveFileRef()
+    attributes = serializers.SerializerMethodField(
+        help_text="What it is found by: name -> value. Without those whose rule says that they are shown nowhere."
+    )
 
     class Meta:
         model = ArchivedMessage
         fields = (
             *("id", "state", "message_id", "document_id", "conversation_id", "direction", "message_state", "pair"),
             *("service", "action", "sequence_number", "size", "payload_digests", "file", "row", "created_at"),
-            *("completed_at", "purged_at", "restored_at", "restored_by"),
+            *("completed_at", "purged_at", "restored_at", "restored_by", "attributes"),
         )
+
+    def get_attributes(self, row: ArchivedMessage) -> dict[str, str]:
+        return attributes.shown(row.attributes)
 
 
 class RestoreBody(ReasonBody):

@@ -31,6 +31,7 @@ from messaging.console.rendering import (
     see_other,
 )
 from messaging.console.resource import Column, table
+from messaging.engine import attributes
 from messaging.exceptions import ApplicationError, InvalidSubmission, NotFound, Stale
 from messaging.messages.pages import tables
 from messaging.messages.selectors import messages
@@ -95,6 +96,7 @@ def archived_page(request: HttpRequest, reference: str) -> HttpResponse:
     others = [one for one in archive.left(row.conversation_id) if one.pk != row.pk]
     context = {
         "row": row,
+        "attributes": attributes.shown(row.attributes),
         "gone": row.state == ArchiveState.ARCHIVED,
         "leaves_on": archive.leaves_on(row),
         "conversation": archive.conversation_size(row.conversation_id),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Collection, Iterable
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -10,8 +11,9 @@ from django.db.models import Count, Max, Min, Q, QuerySet, Sum
 
 from messaging import keyset
 from messaging.archive.services.retention import policy
+from messaging.engine.attributes import NAME
 from messaging.exceptions import NotFound
-from messaging.messages.selectors.messages import AmbiguousId, bounded
+from messaging.messages.selectors.messages import MOST_ALIKE, AmbiguousId, bounded
 from messaging.models import ArchivedMessage, ArchiveFile, AuditEntry, LegalHold
 from messaging.models.base import existing
 from messaging.overview.selectors import records
@@ -32,11 +34,12 @@ def archived(
     direction: str = "",
     created_gte: datetime | None = None,
     created_lt: datetime | None = None,
+    attributes: Iterable[tuple[str, str]] = (),
 ) -> QuerySet[ArchivedMessage]:
     """Archived messages with pair and file. Not ordered.
 
     `document` is the exact document id that their sender gave; `q` any exact id: `msg_...`, MessageId, document id or
-    ConversationId.
+    ConversationId; or the value of an attribute, alone or as `name:value`. `attributes`: names with values.
     """
     found = visibility.limit(ArchivedMessage.objects.select_related("pair__partner", "file"), "pair__partner")
     if q:
@@ -55,6 +58,8 @@ def archived(
         found = found.filter(created_at__gte=created_gte)
     if created_lt is not None:
         found = found.filter(created_at__lt=created_lt)
+    for name, value in attributes:
+        found = found.filter(attributes__contains={name: value})
     return found
 
 
@@ -93,19 +98,22 @@ def archived_by_reference(reference: str) -> ArchivedMessage:
     return found[0]
 
 
-def left(text: str, *, limit: int = _MOST) -> list[ArchivedMessage]:
+def left(text: str, *, attributes: Collection[tuple[str, str]] = (), limit: int = _MOST) -> list[ArchivedMessage]:
     """Messages that have left the store, by this `msg_...`, MessageId, document id or (with none of these)
-    ConversationId.
+    ConversationId or value of an attribute; and by these attributes, which may stand alone.
     """
-    if not text or "\x00" in text:
+    if "\x00" in text or not (text or attributes):
         return []
-    gone = archived(states=(ArchiveState.ARCHIVED,))
+    gone = archived(states=(ArchiveState.ARCHIVED,), attributes=attributes)
+    if not text:
+        return list(gone.order_by("-id")[:limit])
     try:
         return list(gone.filter(pk=read_public_id("msg", text)))
     except BadPublicId:
         pass
     rows = list(gone.filter(Q(message_id=text) | _of_document(text)).order_by("-id")[:limit])
-    return rows or list(gone.filter(conversation_id=text).order_by("-id")[:limit])
+    rows = rows or list(gone.filter(conversation_id=text).order_by("-id")[:limit])
+    return rows or list(gone.filter(pk__in=_valued(text)).order_by("-id")[:limit])
 
 
 def conversation_size(conversation_id: str) -> int:
@@ -172,8 +180,17 @@ def _of_document(document_id: str) -> Q:
     return said | Q(message_id=document_id, document_id="")
 
 
+def _valued(text: str) -> list[uuid.UUID]:
+    """Messages with an attribute of this value, or with this `name:value`: by their index, `MOST_ALIKE` at most."""
+    found = Q(attributes__any_value=text)
+    name, colon, value = text.partition(":")
+    if colon and NAME.fullmatch(name):
+        found |= Q(attributes__contains={name: value.strip('"')})
+    return list(ArchivedMessage.objects.filter(found).values_list("pk", flat=True)[:MOST_ALIKE])
+
+
 def _exact(text: str) -> Q:
-    found = Q(message_id=text) | Q(conversation_id=text) | _of_document(text)
+    found = Q(message_id=text) | Q(conversation_id=text) | _of_document(text) | Q(pk__in=_valued(text))
     try:
         return found | Q(pk=read_public_id("msg", text))
     except BadPublicId:

@@ -881,6 +881,7 @@ class Migration(migrations.Migration):
                 ('restored_at', models.DateTimeField(blank=True, null=True)),
                 ('restored_by', models.CharField(blank=True, default='', max_length=150)),
                 ('contents', models.JSONField(default=list, help_text='SHA-256 of its payloads, in their order.')),
+                ('attributes', models.JSONField(blank=True, help_text='What it is found by, as the message had them.', null=True)),
                 ('written', models.BigIntegerField(default=0, help_text='The highest transaction of the rows that were copied.')),
                 ('entries', models.PositiveIntegerField(default=0, help_text='How many rows were copied; 0 = it changed since, and is copied again.')),
                 ('file', models.ForeignKey(on_delete=django.db.models.deletion.PROTECT, related_name='contents', to='messaging.archivefile')),
@@ -888,7 +889,7 @@ class Migration(migrations.Migration):
             ],
             options={
                 'ordering': ('-id',),
-                'indexes': [models.Index(condition=models.Q(('state', 'archived'), _negated=True), fields=['completed_at', 'id'], name='archived_in_store'), models.Index(fields=['message_id'], name='archived_by_message_id'), models.Index(fields=['conversation_id'], name='archived_by_conversation'), models.Index(condition=models.Q(('document_id', ''), _negated=True), fields=['document_id'], name='archived_by_document'), models.Index(models.F('pair'), models.OrderBy(models.F('id'), descending=True), name='archived_by_pair')],
+                'indexes': [models.Index(condition=models.Q(('state', 'archived'), _negated=True), fields=['completed_at', 'id'], name='archived_in_store'), models.Index(fields=['message_id'], name='archived_by_message_id'), models.Index(fields=['conversation_id'], name='archived_by_conversation'), models.Index(condition=models.Q(('document_id', ''), _negated=True), fields=['document_id'], name='archived_by_document'), models.Index(models.F('pair'), models.OrderBy(models.F('id'), descending=True), name='archived_by_pair'), django.contrib.postgres.indexes.GinIndex(condition=models.Q(('attributes__isnull', False)), fields=['attributes'], name='archived_by_attribute')],
             },
         ),
         migrations.CreateModel(

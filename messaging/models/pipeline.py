@@ -6,6 +6,7 @@ import uuid
 from collections.abc import Collection, Sequence
 from datetime import UTC, datetime, timedelta
 
+from django.contrib.postgres.indexes import GinIndex
 from django.core.validators import MaxValueValidator, MinValueValidator
 from django.db import connection, models
 from django.db.models import F, Q
@@ -292,6 +293,7 @@ class ArchivedMessage(models.Model):
     restored_at = models.DateTimeField(null=True, blank=True)
     restored_by = models.CharField(max_length=150, blank=True, default="")
     contents = models.JSONField(default=list, help_text="SHA-256 of its payloads, in their order.")
+    attributes = models.JSONField(null=True, blank=True, help_text="What it is found by, as the message had them.")
     written = models.BigIntegerField(default=0, help_text="The highest transaction of the rows that were copied.")
     entries = models.PositiveIntegerField(
         default=0, help_text="How many rows were copied; 0 = it changed since, and is copied again."
@@ -305,6 +307,7 @@ class ArchivedMessage(models.Model):
             models.Index(fields=("conversation_id",), name="archived_by_conversation"),
             models.Index(fields=("document_id",), name="archived_by_document", condition=~Q(document_id="")),
             models.Index(F("pair"), F("id").desc(), name="archived_by_pair"),
+            GinIndex(fields=("attributes",), name="archived_by_attribute", condition=Q(attributes__isnull=False)),
         )
 
     def __str__(self) -> str:

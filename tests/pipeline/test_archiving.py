@@ -54,7 +54,8 @@ def files() -> list[Path]:
 
 
 def test_finished_messages_are_copied_once_they_are_old_enough(scene: Scene) -> None:
-    Message.objects.filter(pk=scene.received.pk).update(document_id="order-1")
+    found_by = {"invoice": "4711"}
+    Message.objects.filter(pk=scene.received.pk).update(document_id="order-1", attributes=found_by)
     scene.move(29 * DAY)
     assert archives.archive().facts()["archived"] == 0
     scene.move(2 * DAY)
@@ -73,6 +74,8 @@ def test_finished_messages_are_copied_once_they_are_old_enough(scene: Scene) -> 
     entry = ArchivedMessage.objects.get(pk=scene.received.pk)
     assert (entry.state, entry.message_id, entry.direction) == ("copied", "in-1@partner", "in")
     assert (entry.document_id, entry.identifies) == ("order-1", "order-1")
+    assert entry.attributes == found_by
+    assert set(ArchivedMessage.objects.exclude(pk=entry.pk).values_list("attributes", flat=True)) == {None}
     assert entry.completed_at == scene.received.completed_at
     assert entry.contents == [hashlib.sha256(b"y" * 4_000).hexdigest()]
     (path,) = files()

@@ -7,6 +7,7 @@ without an `ArchiveFile` do not count: their run died on the way.
 from __future__ import annotations
 
 import hashlib
+import json
 import uuid
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -167,7 +168,10 @@ def register(file: NewFile, run: PipelineRun | None) -> set[uuid.UUID]:
         return {one.message["id"] for one in same}
 
 
-_REPLACED = ("file", "row", "message_state", "document_id", "size", "completed_at", "contents", "written", "entries")
+_REPLACED = (
+    *("file", "row", "message_state", "document_id", "size", "completed_at", "contents", "attributes"),
+    *("written", "entries"),
+)
 _COPIED = (
     *("id", "message_id", "document_id", "conversation_id", "direction", "pair_id", "service", "action"),
     *("sequence_number", "size", "created_at"),
@@ -183,6 +187,7 @@ def _entry(one: Copied, file: ArchiveFile) -> ArchivedMessage:
         row=one.row,
         completed_at=ended_at(one.message),
         contents=list(one.contents),
+        attributes=json.loads(one.message["attributes"]) if one.message["attributes"] else None,
         written=one.proof.written,
         entries=one.proof.entries,
     )

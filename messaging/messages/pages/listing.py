@@ -192,7 +192,9 @@ def message_list_page(request: HttpRequest) -> HttpResponseBase:
         css=f"{STACK} table-messages",
         keys=True,
     )
-    archived = archive.left(found.filters.document or given["q"] or given["conversation"])
+    archived = archive.left(
+        found.filters.document or found.filters.q or found.filters.conversation, attributes=found.filters.attributes
+    )
     context |= {
         "given": given,
         "found": found,

@@ -105,11 +105,14 @@ def read(text: str, filters: MessageFilters, *, now: datetime, zone: tzinfo = UT
 
 
 def given_attribute(text: str) -> tuple[str, str] | None:
-    """The attribute that the text names, which no rule takes but an application gave. None: no message has it."""
+    """The attribute that the text names, which no rule takes but an application gave. None: no message has it, and none
+    of the archive.
+    """
     name, colon, value = text.partition(":")
     if not (colon and value and attributes.NAME.fullmatch(name)):
         return None
-    return (name, value) if messages.with_attribute(name, value, most=1) else None
+    had = messages.with_attribute(name, value, most=1) or archive.left("", attributes=((name, value),), limit=1)
+    return (name, value) if had else None
 
 
 def of_list(given: Mapping[str, str], *, now: datetime, zone: tzinfo) -> Found:

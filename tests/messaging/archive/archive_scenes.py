@@ -65,6 +65,7 @@ def left(message: Message) -> ArchivedMessage:
         "sequence_number",
         "size",
         "created_at",
+        "attributes",
     )
     row = archived(
         message.pair,

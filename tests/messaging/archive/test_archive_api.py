@@ -72,6 +72,24 @@ def test_a_document_id_is_found_after_its_message_has_left(viewer: Api, partner:
     assert "order-1" in looking.get(f"/archive/{first.public_id}/").content.decode()
 
 
+def test_an_attribute_is_found_after_its_message_has_left(viewer: Api, partner: PartnerSide) -> None:
+    submit(partner, attributes={"invoice": "4711", "customer": "Globex Ltd"})
+    submit(partner, attributes={"invoice": "4712"})
+    with link() as wire:
+        while work():
+            partner.send(partner.acknowledgement(wire.last))
+    row, other = [archive_scenes.left(one) for one in Message.objects.order_by("id")]
+    for q in ("4711", "invoice:4711", "Globex Ltd", 'customer:"Globex Ltd"'):
+        (found,) = viewer.get("/archive/messages", {"q": q}).json["data"]
+        assert (found["id"], found["attributes"]) == (row.public_id, {"invoice": "4711", "customer": "Globex Ltd"})
+    assert viewer.get("/archive/messages", {"q": "order:4711"}).json["data"] == []
+    looking = browser(Role.OPERATOR)
+    for path, q in (("/messages/", "invoice:4711"), ("/messages/", "4711"), ("/archive/", "invoice:4711")):
+        page = looking.get(path, {"q": q}).content.decode()
+        assert row.public_id in page and other.public_id not in page, (path, q)
+    assert "Globex Ltd" in looking.get(f"/archive/{row.public_id}/").content.decode()
+
+
 def test_one_is_read_by_id_and_by_message_id(viewer: Api, row: Any) -> None:
     for reference in (row.public_id, row.message_id):
         assert viewer.get(f"/archive/messages/{reference}").json["id"] == row.public_id
