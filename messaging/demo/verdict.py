@@ -67,6 +67,24 @@ def contradictions(hubs: Mapping[str, str]) -> list[str]:
     ]
 
 
+def unfinished(hubs: Mapping[str, str]) -> list[str]:
+    """What these databases (hub -> URL) have that is still under way, a line for each message or pair."""
+    lines = []
+    for hub, url in hubs.items():
+        with psycopg.connect(url) as connection:
+            for (row,) in connection.execute(_UNFINISHED).fetchall():
+                lines.append(f"{hub}: {row}")
+    return lines
+
+
+_UNFINISHED = """
+SELECT format('message %s, %s %s, number %s, attempts %s, due %s; pair %s %s, %s and %s, in flight %s, due %s; now %s',
+    m.id, m.direction, m.state, m.sequence_number, m.attempts, m.due_at,
+    p.id, p.direction, p.flow, p.gate, p.in_flight_id, p.due_at, now())
+FROM messaging_message m JOIN messaging_pair p ON p.id = m.pair_id WHERE m.completed_at IS NULL AND m.direction = 'out' ORDER BY m.id LIMIT 50
+"""
+
+
 def _judge_one(
     sender: psycopg.Connection[tuple[object, ...]],
     receiver: psycopg.Connection[tuple[object, ...]],

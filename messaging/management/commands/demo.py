@@ -162,7 +162,7 @@ class Command(BaseCommand):
                 victims = [*VICTIMS, *(f"{name}-{what}" for name in further for what in ("web", "worker"))]
                 stack.enter_context(_killer(supervisor, victims, options["seed"], log, killed, path))
             result = {**self._run(stage, options, log), "killed": dict(killed)}
-            return _proven(result, [stage.buyer, stage.seller], log)
+            return self._proven(result, [stage.buyer, stage.seller])
 
     def _atomic(self, options: dict[str, Any], log: Log) -> dict[str, Any]:
         """Documents for three applications in one transaction."""
@@ -183,7 +183,7 @@ class Command(BaseCommand):
                 patience=options["patience"],
                 log=log,
             )
-            return _proven(result, [ring.hub], log)
+            return self._proven(result, [ring.hub])
 
     def _chain(self, options: dict[str, Any], log: Log) -> dict[str, Any]:
         """Through routers, one way."""
@@ -202,7 +202,7 @@ class Command(BaseCommand):
                 patience=options["patience"],
                 log=log,
             )
-            return _proven(result, hubs.hubs, log)
+            return self._proven(result, hubs.hubs)
 
     def _run(self, stage: Stage, options: dict[str, Any], log: Log) -> dict[str, Any]:
         total = options["messages"]
@@ -246,6 +246,20 @@ class Command(BaseCommand):
             "promises_kept": kept,
         }
 
+    def _proven(self, result: dict[str, Any], hubs: Sequence[Hub]) -> dict[str, Any]:
+        """Looks at the rows of every hub, while its processes run: what contradicts an invariant breaks the verdict.
+
+        Of a run that kept no promise it prints, with --json too, what there is to see: nobody can look later.
+        """
+        urls = {hub.name: hub.database_url for hub in hubs}
+        found = verdict.contradictions(urls)
+        kept = result.pop("promises_kept") and not found
+        for line in found:
+            self.stderr.write(f"contradiction: {line}")
+        for line in [] if kept else verdict.unfinished(urls):
+            self.stderr.write(f"unfinished: {line}")
+        return {**result, "contradictions": len(found), "promises_kept": kept}
+
     def _applied(self, stage: Stage, options: dict[str, Any], until: float, log: Log) -> effects.Effects:
         """What the application did, when no delivery is under way any more (or patience is over)."""
         receivers = [stage.buyer.database_url, stage.seller.database_url]
@@ -281,15 +295,6 @@ def _told(options: dict[str, Any], log: Log) -> Log:
             log(line)
 
     return log if options["logs"] else milestones
-
-
-def _proven(result: dict[str, Any], hubs: Sequence[Hub], log: Log) -> dict[str, Any]:
-    """Looks at the rows of every hub, while its processes run: what contradicts an invariant breaks the verdict."""
-    found = verdict.contradictions({hub.name: hub.database_url for hub in hubs})
-    for line in found:
-        log(f"contradiction: {line}")
-    kept = result.pop("promises_kept")
-    return {**result, "contradictions": len(found), "promises_kept": kept and not found}
 
 
 def _both_ways(stage: Stage, accepted: dict[str, set[str]]) -> list[tuple[str, str, set[str]]]:
