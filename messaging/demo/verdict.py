@@ -81,7 +81,8 @@ _UNFINISHED = """
 SELECT format('message %s, %s %s, number %s, attempts %s, due %s; pair %s %s, %s and %s, in flight %s, due %s; now %s',
     m.id, m.direction, m.state, m.sequence_number, m.attempts, m.due_at,
     p.id, p.direction, p.flow, p.gate, p.in_flight_id, p.due_at, now())
-FROM messaging_message m JOIN messaging_pair p ON p.id = m.pair_id WHERE m.completed_at IS NULL AND m.direction = 'out' ORDER BY m.id LIMIT 50
+FROM messaging_message m JOIN messaging_pair p ON p.id = m.pair_id WHERE m.completed_at IS NULL AND m.direction = 'out'
+ORDER BY m.id LIMIT 50
 """
 
 

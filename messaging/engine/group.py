@@ -37,7 +37,10 @@ class _Entry(Generic[Item, Result]):
 
 
 class GroupCommit(Generic[Item, Result]):
-    """`process` takes a list of items and returns as many results, having committed (or raised and rolled back)."""
+    """`process` takes a list of items and returns as many results, having committed (or raised and rolled back).
+
+    It leaves the items as they are: when it raises, it is called again with each of them alone.
+    """
 
     def __init__(self, process: Callable[[list[Item]], list[Result]], *, limit: int = 64) -> None:
         self._process = process

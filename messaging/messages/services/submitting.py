@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import json
 import logging
@@ -11,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from types import MappingProxyType
+from typing import NamedTuple
 
 from django.conf import settings
 from django.db import DatabaseError, IntegrityError, connection, transaction
@@ -167,8 +169,8 @@ def message_submit(
     entry = _Entry(message, rows, pairs.outbound_pair_id(terms), terms)
     try:
         # A caller with a transaction of its own wants the message in it; all others share commits.
-        pair = _store([entry])[0] if connection.in_atomic_block else _group.submit(entry)
-        if pair is None:
+        stored = _store([entry])[0] if connection.in_atomic_block else _group.submit(entry)
+        if stored is None:
             raise QueueFull(
                 f"{settings.RMHUB_PAIR_QUEUE:,} messages of this pair wait already. Submit again when some have gone "
                 "out; the pair's page says what keeps them."
@@ -187,7 +189,7 @@ def message_submit(
             f"MessageId {message.message_id!r} was submitted before; a MessageId goes out once.",
             existing=taken.stored_id,
         ) from error
-    return Submission(message, warnings=_warnings(pair))
+    return Submission(stored.message, warnings=_warnings(stored.pair))
 
 
 def message_submit_again(
@@ -233,7 +235,7 @@ def payload_missing(state: str) -> WrongState:
 
 @dataclass(frozen=True, slots=True)
 class _Entry:
-    """One checked submission on its way into the store."""
+    """One checked submission on its way into the store. `message`: as it is before it is tried."""
 
     message: Message
     payloads: list[Payload]
@@ -241,9 +243,18 @@ class _Entry:
     terms: Terms
 
 
-def _store(entries: list[_Entry]) -> list[Pair | None]:
-    """Stores a group of submissions in one transaction; returns the pair of each, as it is after it. None: the pair's
-    queue is full, and nothing of this submission was stored.
+class _Stored(NamedTuple):
+    """A submission as it is stored, with its pair."""
+
+    message: Message
+    pair: Pair
+
+
+def _store(entries: list[_Entry]) -> list[_Stored | None]:
+    """Stores a group of submissions in one transaction; returns each as it is after it. None: the pair's queue is full,
+    and nothing of this submission was stored.
+
+    The entries stay as they are: of a group that is refused each is stored again by itself.
     """
     seat = _seat()
     now = clock.now()
@@ -251,7 +262,8 @@ def _store(entries: list[_Entry]) -> list[Pair | None]:
     most: int = settings.RMHUB_PAIR_QUEUE
     written: list[EventRow] = []
     taken: list[_Entry] = []
-    found: list[Pair | None] = []
+    messages: list[Message] = []
+    found: list[_Stored | None] = []
     with transaction.atomic():
         locked = Pair.locked(entry.pair_id for entry in entries)  # the queue's order is the order of these locks
         for entry in entries:
@@ -259,7 +271,7 @@ def _store(entries: list[_Entry]) -> list[Pair | None]:
             if pair.queued >= most:
                 found.append(None)
                 continue
-            message, terms = entry.message, entry.terms
+            message, terms = copy.copy(entry.message), entry.terms
             pairs.enqueue(message, pair, terms, now)
             if message.due_at is not None:
                 continuation.once(pair, message, entry.payloads, terms)
@@ -271,8 +283,8 @@ def _store(entries: list[_Entry]) -> list[Pair | None]:
                 data["attributes"] = shown
             written.append(events.event("message.accepted", now, pair=pair, message=message, data=data))
             taken.append(entry)
-            found.append(pair)
-        messages = [entry.message for entry in taken]
+            messages.append(message)
+            found.append(_Stored(message, pair))
         identities = [
             MessageIdentity(
                 scope_id=entry.terms.own_party_id,
@@ -312,7 +324,7 @@ def _seat() -> Seat | None:
     return handover.seat()
 
 
-_group: GroupCommit[_Entry, Pair | None] = GroupCommit(_store)
+_group: GroupCommit[_Entry, _Stored | None] = GroupCommit(_store)
 
 
 def _payload(message: Message, number: int, payload: NewPayload) -> Payload:

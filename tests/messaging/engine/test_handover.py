@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 import redis
-from django.db import connections, transaction
+from django.db import IntegrityError, connection, connections, transaction
 
 from messaging import dispatch
-from messaging.engine import handover, kinds, leases, loop
+from messaging.engine import group, handover, kinds, leases, loop
 from messaging.engine import memory as hub_memory
 from messaging.engine.continuing import PLAIN_BYTES
 from messaging.engine.handover import Mailbox, Seat
@@ -18,6 +19,8 @@ from messaging.engine.kinds import SENDS
 from messaging.engine.loop import Engine
 from messaging.engine.missing import MISSING_AFTER, ONCE_FOR, missing, of_store
 from messaging.engine.preparing import STREAM_HEADERS, Job, JobKind
+from messaging.exceptions import QueueFull
+from messaging.invariants import RULES, check
 from messaging.messages.services import submitting
 from messaging.models import Message, Pair, Signal, Transmission
 from messaging.protocol.envelope import MessageType
@@ -171,6 +174,30 @@ def test_what_is_rolled_back_is_not_handed_over(
         submit(partner)
     assert (handed_over(valkey), Message.objects.count(), Transmission.objects.count()) == ([], 0, 0)
     assert partner.outbound.flow == "idle"
+
+
+def test_a_group_that_is_refused_leaves_no_trace_in_what_is_stored_one_by_one(
+    valkey: redis.Redis, worker: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A message that was claimed in a transaction that failed is claimed anew, as the first of its pair."""
+    partners = [partner_side() for _ in range(3)]
+    submit(partners[0], message_id="taken")
+    handed_in: list[Any] = []
+    with monkeypatch.context() as patched:
+        patched.setattr(submitting._group, "submit", handed_in.append)
+        for partner, message_id in zip(partners, ("taken", "b", "c"), strict=True):
+            with pytest.raises(QueueFull):
+                submit(partner, message_id=message_id)
+    waiting = [group._Entry(one) for one in handed_in]
+    submitting._group._run([waiting[1], waiting[0], waiting[2]])
+    assert isinstance(waiting[0].error, IntegrityError)
+    for partner, entry in zip(partners[1:], waiting[1:], strict=True):
+        message, pair = Message.objects.get(pk=entry.result.message.pk), partner.outbound
+        assert (message.state, message.sequence_number, message.attempts) == ("sending", 1, 1)
+        assert (pair.flow, pair.in_flight_id, pair.last_sequence) == ("sending", message.pk, 1)
+    assert [job.message_id for job in handed_over(valkey)[1:]] == [one.result.message.pk for one in waiting[1:]]
+    connection.ensure_connection()
+    assert not [found.rule.id for found in check(connection.connection, RULES) if found.count]
 
 
 def test_an_acknowledgement_is_claimed_with_its_message(valkey: redis.Redis, worker: int) -> None:
