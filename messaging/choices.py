@@ -202,6 +202,15 @@ class DocumentKind(models.TextChoices):
     CSV = "csv", "CSV"
 
 
+class SchemaEffect(models.TextChoices):
+    """What a document that does not fit a schema leads to."""
+
+    REFUSE = "refuse", "Refuse it"
+    HOLD = "hold", "Hold it for a person"
+    FLAG = "flag", "Accept and flag it"
+    OFF = "off", "Do not check"
+
+
 class NoteKind(models.TextChoices):
     """What stands in an incident's timeline beside events and actions."""
 

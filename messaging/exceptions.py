@@ -3,6 +3,7 @@
 ApplicationError            code, sentence, optional field
 +-- NotFound
 +-- InvalidSubmission       one field or more
+|   +-- DoesNotFit          a document, its schema
 +-- OutsideAgreement
 +-- TooLarge
 +-- DuplicateMessageId      names the message that has the id
@@ -43,6 +44,10 @@ class InvalidSubmission(ApplicationError):
     def __init__(self, errors: dict[str, list[str]]) -> None:
         super().__init__("; ".join(f"{field}: {' '.join(texts)}" for field, texts in errors.items()))
         self.errors = errors
+
+
+class DoesNotFit(InvalidSubmission):
+    """A document does not fit the schema of its service and action."""
 
 
 class OutsideAgreement(ApplicationError):

@@ -60,6 +60,7 @@ ADMIN_SCOPES = OPERATOR_SCOPES | {
     "notifications:manage",
     "masks:manage",
     "attributes:manage",
+    "schemas:manage",
 }
 # What each allows, for whoever gives them.
 ABOUT: Mapping[str, str] = {
@@ -98,6 +99,7 @@ ABOUT: Mapping[str, str] = {
     "notifications:manage": "manage notification rules",
     "masks:manage": "manage masks",
     "attributes:manage": "manage attributes, and take them again",
+    "schemas:manage": "manage schemas, and try them on stored messages",
 }
 # What changes or shows the hub as a whole: whoever is limited to some partners has none of these, whatever their role.
 WHOLE_HUB_SCOPES = frozenset(
@@ -116,6 +118,7 @@ WHOLE_HUB_SCOPES = frozenset(
         "notifications:manage",
         "masks:manage",
         "attributes:manage",
+        "schemas:manage",
     }
 )
 SCOPES = {Role.VIEWER: VIEWER_SCOPES, Role.OPERATOR: OPERATOR_SCOPES, Role.ADMIN: ADMIN_SCOPES}

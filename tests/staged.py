@@ -22,7 +22,7 @@ from psycopg import sql
 
 from messaging import servers
 from messaging.access.services import tokens
-from messaging.engine import attributes, circuits, forgetting, memory, pairs, subscriptions
+from messaging.engine import attributes, circuits, forgetting, memory, pairs, schemas, subscriptions
 from messaging.entrance import authentication
 from partners import registry
 from rmhub import clock
@@ -75,6 +75,7 @@ def forget_all() -> None:
     servers.reset()
     subscriptions.reset()
     attributes.reset()
+    schemas.reset()
     memory.reset()
     forgetting.reset()
 

@@ -88,6 +88,7 @@ NAVIGATION: tuple[tuple[str, tuple[NavItem, ...]], ...] = (
             NavItem("Users", "users", "console:users", "users", "users:manage"),
             NavItem("Notifications", "bell", "console:notification-rules", "notifications", "notifications:manage"),
             NavItem("Attributes", "search", "console:attributes", "attributes", "attributes:manage"),
+            NavItem("Schemas", "file-code", "console:schemas", "schemas", "schemas:manage"),
             NavItem("Masks", "lock", "console:masks", "masks", "masks:manage"),
             NavItem("Webhooks", "webhook", "console:webhooks", "webhooks", "webhooks:manage"),
             NavItem("API tokens", "key", "console:tokens", "tokens", "tokens:manage"),

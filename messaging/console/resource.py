@@ -199,7 +199,7 @@ class Pages:
     @sensitive_variables()
     def _new(self, request: HttpRequest) -> HttpResponse:
         r, mark = self.resource, f"{self.resource.name}_form"
-        form = self.form(request.POST) if request.method == "POST" else self._blank(request)
+        form = self.form(request.POST, request.FILES) if request.method == "POST" else self._blank(request)
         if request.method == "POST":
             if request.POST.get("once", "-") != request.session.get(mark):
                 notices.error(request, f"This form was already submitted: see whether the {r.name} is in the list.")
@@ -216,14 +216,15 @@ class Pages:
     def _edit(self, request: HttpRequest, reference: str) -> HttpResponse:
         row = self._one(reference)
         r = self.resource
-        form = self.form(request.POST if request.method == "POST" else None, instance=row)
+        given = (request.POST, request.FILES) if request.method == "POST" else ()
+        form = self.form(*given, instance=row)
         if request.method == "POST":
             expected = r.read_revision(request.POST.get("version", ""))
             if expected in ("", -1):
                 form.add_error(None, INCOMPLETE)
             try:
-                given = {**r.key(row.pk), "expected_version": expected}
-                changed = self._done(form, lambda: r.update(**given, **self._why(request, form), **form.settings))
+                seen = {**r.key(row.pk), "expected_version": expected}
+                changed = self._done(form, lambda: r.update(**seen, **self._why(request, form), **form.settings))
             except Stale as error:
                 form.add_error(None, error.detail)
                 return self._form(request, form, r.one(row.pk), status=409)

@@ -16,7 +16,7 @@ from django.db.models import F
 
 from messaging import dispatch, storage
 from messaging.choices import Direction
-from messaging.engine import attributes
+from messaging.engine import attributes, schemas
 from messaging.engine.continuing import Continuation
 from messaging.engine.handover import Seat
 from messaging.engine.pairs import PAIR_FIELDS
@@ -93,16 +93,22 @@ class Effects:
 
     def store(self, message: Message, rows: list[Payload], pair: Pair) -> None:
         """A new message, at the end of its pair."""
-        message.attributes = attributes.of_documents(
-            lambda: (
-                (storage.load(row.content, row.stored_as), row.content_type)
-                for row in rows
-                if row.size <= selecting.MAX_BYTES
-            ),
-            partner_id=pair.partner_id,
-            service=message.service,
-            action=message.action,
+        partner, service, action = pair.partner_id, message.service, message.action
+        seen = [row for row in rows if row.size <= selecting.MAX_BYTES]
+
+        def documents() -> Iterable[tuple[bytes, str]]:
+            return ((storage.load(row.content, row.stored_as), row.content_type) for row in seen)
+
+        message.attributes = attributes.of_documents(documents, partner_id=partner, service=service, action=action)
+        misfit = schemas.misfit(
+            documents,
+            partner_id=partner,
+            service=service,
+            action=action,
+            direction=Direction.IN,
+            unseen=len(seen) < len(rows),
         )
+        message.schema_faults = misfit.kept(Direction.IN) if misfit is not None else None
         pair.next_position += 1
         pair.done += 1
         pair.last_success_at = self.now
@@ -223,6 +229,8 @@ def received_event(message: Message, terms: Terms, now: datetime) -> Event:
     data["size"] = message.size
     if found := attributes.shown(message.attributes):
         data["attributes"] = found
+    if message.schema_faults:
+        data["schema_faults"] = message.schema_faults
     return events.event("message.received", now, pair=message.pair_id, message=message, data=data)
 
 

@@ -19,6 +19,7 @@ from messaging.messages.services.resubmitting import why_not_resubmit
 from messaging.messages.services.settling import message_decisions
 from messaging.models import Message, Payload, Signal, StatusInquiry, Transmission
 from messaging.overview.serializers import CauseDocumentation, EventSerializer
+from messaging.protocol.edi_messages import Fault
 from partners.terms import Terms
 from rmhub.ids import public_id
 
@@ -39,6 +40,25 @@ class PayloadSerializer(RowSerializer):
     class Meta:
         model = Payload
         fields: tuple[str, ...] = ("number", "content_id", "content_type", "filename", "label", "size", "sha256")
+
+
+class FaultSerializer(serializers.Serializer):
+    """One thing of a document that does not fit."""
+
+    line = serializers.IntegerField(help_text="From 1 on; 0 = not known.")
+    column = serializers.IntegerField(help_text="From 1 on; 0 = not known.")
+    path = serializers.CharField(help_text="Of an element, a JSON value or a segment.")
+    text = serializers.CharField()
+
+
+class SchemaFaults(serializers.Serializer):
+    """The schema that a document did not fit when the message was stored."""
+
+    schema = serializers.CharField(help_text="Id (`sch_...`).")
+    name = serializers.CharField()
+    version = serializers.IntegerField()
+    held = serializers.BooleanField(help_text="Inbound: applications get it when a person says so.")
+    faults = FaultSerializer(many=True)
 
 
 class MessageSerializer(RowSerializer):
@@ -69,6 +89,9 @@ class MessageSerializer(RowSerializer):
     attributes = serializers.SerializerMethodField(
         help_text="What it is found by, such as an invoice number: name -> value; without those that are never shown."
     )
+    schema_faults = serializers.SerializerMethodField(
+        help_text="Which schema a document of it does not fit, and what does not; null: none."
+    )
     allowed_actions = serializers.SerializerMethodField()
 
     class Meta:
@@ -78,12 +101,25 @@ class MessageSerializer(RowSerializer):
             *("service", "action", "semantics", "sequence_number", "tx_sequence_id", "previous_number"),
             *("forwarded_from", "resubmitted_from", "position", "pair", "partner", "agreement", "size", "attempts"),
             *("copies", "cause", "cause_documentation", "cause_detail", "remind_at", "sha256", "created_at"),
-            *("first_sent_at", "completed_at", "expires_at", "submitted_by", "attributes", "allowed_actions"),
+            *(
+                "first_sent_at",
+                "completed_at",
+                "expires_at",
+                "submitted_by",
+                "attributes",
+                "schema_faults",
+                "allowed_actions",
+            ),
         )
 
     @extend_schema_field(serializers.DictField(child=serializers.CharField()))
     def get_attributes(self, message: Message) -> dict[str, str]:
         return attributes.shown(message.attributes)
+
+    @extend_schema_field(SchemaFaults(allow_null=True))
+    def get_schema_faults(self, message: Message) -> dict[str, Any] | None:
+        kept = message.schema_faults
+        return {**kept, "faults": [Fault(*one)._asdict() for one in kept["faults"]]} if kept else None
 
     @extend_schema_field(serializers.ListField(child=serializers.ChoiceField(choices=["cancel", "settle", "resubmit"])))
     def get_allowed_actions(self, message: Message) -> list[str]:

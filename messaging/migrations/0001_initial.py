@@ -175,6 +175,7 @@ class Migration(migrations.Migration):
                 ('expires_at', models.DateTimeField(blank=True, help_text='Outbound. Repeatable profile: when the partner may have forgotten its id. Streams: end of its life.', null=True)),
                 ('remind_at', models.DateTimeField(blank=True, help_text='In doubt: asked to be shown again then.', null=True)),
                 ('attributes', models.JSONField(blank=True, help_text='What it is found by, such as an invoice number: name -> value, both texts. Null: nothing.', null=True)),
+                ('schema_faults', models.JSONField(blank=True, help_text='Which schema a document of it does not fit: schema (public id), name, version, held, and faults: [line, column, place, sentence] of each. Null: none.', null=True)),
                 ('submitted_by', models.CharField(blank=True, default='', max_length=150)),
                 ('idempotency_key', models.CharField(blank=True, default='', max_length=255)),
                 ('idempotency_fingerprint', models.CharField(blank=True, default='', max_length=64)),
@@ -185,7 +186,7 @@ class Migration(migrations.Migration):
             ],
             options={
                 'ordering': ('-id',),
-                'indexes': [django.contrib.postgres.indexes.BrinIndex(autosummarize=True, fields=['xid'], name='message_written', pages_per_range=16), models.Index(condition=models.Q(('due_at__isnull', False)), fields=['due_at'], name='message_due'), models.Index(models.F('standing'), models.OrderBy(models.F('id'), descending=True), condition=models.Q(('standing__isnull', False)), name='message_open'), models.Index(condition=models.Q(('expires_at__isnull', False)), fields=['expires_at'], name='message_expiring'), models.Index(condition=models.Q(('forwarded_from__isnull', False)), fields=['forwarded_from'], name='message_by_origin'), models.Index(condition=models.Q(('resubmitted_from__isnull', False)), fields=['resubmitted_from'], name='message_resubmitted'), models.Index(fields=['message_id'], name='message_by_id_text', opclasses=('varchar_pattern_ops',)), models.Index(condition=models.Q(('document_id', ''), _negated=True), fields=['document_id'], name='message_by_document', opclasses=('varchar_pattern_ops',)), models.Index(fields=['conversation_id'], name='message_by_conversation'), models.Index(condition=models.Q(('ref_to_message_id', ''), _negated=True), fields=['ref_to_message_id'], name='message_by_ref'), django.contrib.postgres.indexes.GinIndex(condition=models.Q(('attributes__isnull', False)), fields=['attributes'], name='message_by_attribute')],
+                'indexes': [django.contrib.postgres.indexes.BrinIndex(autosummarize=True, fields=['xid'], name='message_written', pages_per_range=16), models.Index(condition=models.Q(('due_at__isnull', False)), fields=['due_at'], name='message_due'), models.Index(models.F('standing'), models.OrderBy(models.F('id'), descending=True), condition=models.Q(('standing__isnull', False)), name='message_open'), models.Index(condition=models.Q(('expires_at__isnull', False)), fields=['expires_at'], name='message_expiring'), models.Index(condition=models.Q(('forwarded_from__isnull', False)), fields=['forwarded_from'], name='message_by_origin'), models.Index(condition=models.Q(('resubmitted_from__isnull', False)), fields=['resubmitted_from'], name='message_resubmitted'), models.Index(fields=['message_id'], name='message_by_id_text', opclasses=('varchar_pattern_ops',)), models.Index(condition=models.Q(('document_id', ''), _negated=True), fields=['document_id'], name='message_by_document', opclasses=('varchar_pattern_ops',)), models.Index(fields=['conversation_id'], name='message_by_conversation'), models.Index(condition=models.Q(('ref_to_message_id', ''), _negated=True), fields=['ref_to_message_id'], name='message_by_ref'), models.Index(models.OrderBy(models.F('id'), descending=True), condition=models.Q(('schema_faults__isnull', False)), name='message_misfit'), django.contrib.postgres.indexes.GinIndex(condition=models.Q(('attributes__isnull', False)), fields=['attributes'], name='message_by_attribute')],
                 'constraints': [models.UniqueConstraint(condition=models.Q(('idempotency_key', ''), _negated=True), fields=('submitted_by', 'idempotency_key'), name='message_idempotency_unique')],
             },
         ),
@@ -975,6 +976,41 @@ class Migration(migrations.Migration):
             ],
             options={
                 'ordering': ('name', 'id'),
+            },
+        ),
+        migrations.CreateModel(
+            name='DocumentSchema',
+            fields=[
+                ('id', models.UUIDField(default=rmhub.ids.uuid7, editable=False, primary_key=True, serialize=False)),
+                ('service', models.CharField(blank=True, default='', help_text='Empty: of every service.', max_length=255)),
+                ('enabled', models.BooleanField(default=True, verbose_name='it is on')),
+                ('created_at', models.DateTimeField()),
+                ('updated_at', models.DateTimeField()),
+                ('name', models.CharField(max_length=80, unique=True)),
+                ('kind', models.CharField(choices=[('xml', 'XML'), ('json', 'JSON'), ('edi', 'EDIFACT or X12')], help_text="XML is checked against an XML Schema 1.0, JSON against a JSON Schema, EDIFACT and X12 against a list of a message's segments.", max_length=8, verbose_name='documents')),
+                ('action', models.CharField(blank=True, default='', help_text='Empty: of every action.', max_length=255)),
+                ('on_submission', models.CharField(choices=[('refuse', 'Refuse it'), ('flag', 'Accept and flag it'), ('off', 'Do not check')], default='refuse', help_text='Refused: its application gets an error that says what and where, and nothing is stored.', max_length=8, verbose_name='a submitted document that does not fit')),
+                ('on_receipt', models.CharField(choices=[('flag', 'Accept and flag it'), ('hold', 'Hold it for a person'), ('off', 'Do not check')], default='flag', help_text='It is stored and acknowledged in any case. Held: applications get it when a person says so.', max_length=8, verbose_name='a received document that does not fit')),
+                ('number', models.PositiveIntegerField(default=1, verbose_name='version in use')),
+                ('partner', models.ForeignKey(blank=True, help_text='None: of every partner.', null=True, on_delete=django.db.models.deletion.CASCADE, related_name='+', to='partners.party')),
+            ],
+            options={
+                'ordering': ('name',),
+            },
+        ),
+        migrations.CreateModel(
+            name='SchemaVersion',
+            fields=[
+                ('id', models.BigAutoField(primary_key=True, serialize=False)),
+                ('number', models.PositiveIntegerField()),
+                ('files', models.JSONField(help_text='[name, text] of each; the first is the one that documents are checked against.')),
+                ('created_at', models.DateTimeField()),
+                ('created_by', models.CharField(max_length=150)),
+                ('schema', models.ForeignKey(db_index=False, on_delete=django.db.models.deletion.CASCADE, related_name='versions', to='messaging.documentschema')),
+            ],
+            options={
+                'ordering': ('schema', '-number'),
+                'constraints': [models.UniqueConstraint(fields=('schema', 'number'), name='schema_version_unique')],
             },
         ),
         migrations.CreateModel(

@@ -1,6 +1,6 @@
 from messaging.models.coordination import Coordination, CoordinationMessage, Enlistment
 from messaging.models.delivery import Delivery, DocumentCompleted, DocumentStarted, Join, MemoryEpoch, RememberedRequest
-from messaging.models.document_rule import AttributeRule, PayloadMask
+from messaging.models.document_rule import AttributeRule, DocumentSchema, PayloadMask, SchemaVersion
 from messaging.models.job import BulkJob, BulkJobItem, Worker
 from messaging.models.message import Message, MessageIdentity, Payload
 from messaging.models.onboarding import BenchReport, OnboardingDraft, ProbeReport
@@ -78,6 +78,7 @@ __all__ = [
     "CoordinationMessage",
     "Delivery",
     "DocumentCompleted",
+    "DocumentSchema",
     "DocumentStarted",
     "DoubtOutcome",
     "Enlistment",
@@ -119,6 +120,7 @@ __all__ = [
     "RetentionPolicy",
     "Route",
     "SavedView",
+    "SchemaVersion",
     "SecondFactor",
     "ServiceError",
     "ServiceLevel",

@@ -1,10 +1,12 @@
-"""Where paths lead in documents: to what is covered for some people, and to what messages are found by."""
+"""Where paths lead in documents: to what is covered for some people, and to what messages are found by. And schemas
+that documents have to fit.
+"""
 
 from __future__ import annotations
 
 from django.db import models
 
-from messaging.choices import DocumentKind, MaskKind
+from messaging.choices import DocumentKind, MaskKind, SchemaEffect
 from messaging.models.base import Identified
 from partners.models import Party
 from rmhub.roles import Role
@@ -92,3 +94,58 @@ class AttributeRule(DocumentRule):
 
     def __str__(self) -> str:
         return self.name
+
+
+class DocumentSchema(DocumentRule):
+    """What documents of a service and action have to look like, and what happens to those that do not."""
+
+    PREFIX = "sch"
+
+    name = models.CharField(max_length=80, unique=True)
+    kind = models.CharField(
+        "documents",
+        max_length=8,
+        choices=MaskKind,
+        help_text="XML is checked against an XML Schema 1.0, JSON against a JSON Schema, EDIFACT and X12 against a "
+        "list of a message's segments.",
+    )
+    action = models.CharField(max_length=255, blank=True, default="", help_text="Empty: of every action.")
+    on_submission = models.CharField(
+        "a submitted document that does not fit",
+        max_length=8,
+        default=SchemaEffect.REFUSE,
+        choices=[(one.value, one.label) for one in (SchemaEffect.REFUSE, SchemaEffect.FLAG, SchemaEffect.OFF)],
+        help_text="Refused: its application gets an error that says what and where, and nothing is stored.",
+    )
+    on_receipt = models.CharField(
+        "a received document that does not fit",
+        max_length=8,
+        default=SchemaEffect.FLAG,
+        choices=[(one.value, one.label) for one in (SchemaEffect.FLAG, SchemaEffect.HOLD, SchemaEffect.OFF)],
+        help_text="It is stored and acknowledged in any case. Held: applications get it when a person says so.",
+    )
+    number = models.PositiveIntegerField("version in use", default=1)
+
+    class Meta:
+        ordering = ("name",)
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class SchemaVersion(models.Model):
+    """The files of a schema, as they were given together; never changed."""
+
+    id = models.BigAutoField(primary_key=True)
+    schema = models.ForeignKey(DocumentSchema, on_delete=models.CASCADE, related_name="versions", db_index=False)
+    number = models.PositiveIntegerField()
+    files = models.JSONField(help_text="[name, text] of each; the first is the one that documents are checked against.")
+    created_at = models.DateTimeField()
+    created_by = models.CharField(max_length=150)
+
+    class Meta:
+        ordering = ("schema", "-number")
+        constraints = (models.UniqueConstraint(fields=("schema", "number"), name="schema_version_unique"),)
+
+    def __str__(self) -> str:
+        return f"version {self.number}"

@@ -183,6 +183,13 @@ class Message(Identified):
         help_text="What it is found by, such as an invoice number: name -> value, both texts. Null: nothing.",
     )
 
+    schema_faults = models.JSONField(
+        null=True,
+        blank=True,
+        help_text="Which schema a document of it does not fit: schema (public id), name, version, held, and faults: "
+        "[line, column, place, sentence] of each. Null: none.",
+    )
+
     submitted_by = models.CharField(max_length=150, blank=True, default="")
     idempotency_key = models.CharField(max_length=255, blank=True, default="")
     idempotency_fingerprint = models.CharField(max_length=64, blank=True, default="")
@@ -226,6 +233,7 @@ class Message(Identified):
             ),
             models.Index(fields=("conversation_id",), name="message_by_conversation"),
             models.Index(fields=("ref_to_message_id",), name="message_by_ref", condition=~Q(ref_to_message_id="")),
+            models.Index(F("id").desc(), name="message_misfit", condition=Q(schema_faults__isnull=False)),
             GinIndex(fields=("attributes",), name="message_by_attribute", condition=Q(attributes__isnull=False)),
         )
 

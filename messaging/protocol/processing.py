@@ -61,6 +61,7 @@ class Doubt(StrEnum):
     RESOLVER_IN_DOUBT = "resolver_in_doubt"
     RESOLVER_FAILED = "resolver_failed"
     RESOLVER_NONSENSE = "resolver_nonsense"
+    MISFIT = "does_not_fit_schema"
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,9 +83,9 @@ class Properties:
 class Evidence:
     """One step of the decision, as people read it and as it is stored (`dataclasses.asdict`).
 
-    `step`: redelivery, history, memory, resolver or operator. `finding`: what it found: first, redelivered, undefined,
-    not_looked_at; an `Entry`; lost; an `Answer`; resubmitted. `verdict`: the `Status` that this step settled,
-    "suspend" when it could not be taken now, or "" when the next step had to be asked.
+    `step`: redelivery, history, memory, schema, resolver or operator. `finding`: what it found: first, redelivered,
+    undefined, not_looked_at; misfit; an `Entry`; lost; an `Answer`; resubmitted. `verdict`: the `Status` that this step
+    settled, "suspend" when it could not be taken now, or "" when the next step had to be asked.
     """
 
     step: str
@@ -115,7 +116,8 @@ SUSPEND = "suspend"
 @dataclass(frozen=True, slots=True)
 class Asked:
     """What `decide` was asked. `entry` is None when the history was not looked at. `memory_lost`: the document may have
-    been processed in a time that the database knows nothing of.
+    been processed in a time that the database knows nothing of. `held`: it does not fit its schema, and
+    waits for a person.
     """
 
     guaranteed: bool
@@ -123,6 +125,7 @@ class Asked:
     entry: Entry | None
     operator_override: bool
     memory_lost: bool = False
+    held: bool = False
 
 
 Applies = Callable[[Properties, Asked], bool]
@@ -204,12 +207,19 @@ def _unchecked(properties: Properties, asked: Asked) -> Decision:
     return _settled(Status.UNCHECKED, (Evidence("redelivery", "not_looked_at", detail=why),))
 
 
+def _held(properties: Properties, asked: Asked) -> Decision:
+    why = "It does not fit the schema of its service and action, which holds such documents."
+    return _settled(Status.IN_DOUBT, (Evidence("schema", "misfit", detail=why),), Doubt.MISFIT)
+
+
 def _waits_for_resources(properties: Properties) -> bool:
     return properties.resolver_failure_suspends or properties.retry_suspends
 
 
 RULES: tuple[Rule, ...] = (
     Rule("resubmitted", "spec 4, step 3, note", lambda p, a: a.operator_override, _override),
+    # What was processed is a duplicate, whatever it looks like.
+    Rule("held", "docs/console.md, Schemas", lambda p, a: a.held and a.entry is not Entry.COMPLETED, _held),
     # A volatile document is asked about all the same where its sender's repeats are discarded: they may be forgotten.
     Rule(
         "not-checked",
@@ -272,12 +282,14 @@ def decide(
     entry: Entry | None,
     operator_override: bool = False,
     memory_lost: bool = False,
+    held: bool = False,
 ) -> Decision:
     """Redelivery count, then document history: the first rule of `RULES` that applies decides.
 
     `redelivery_count`: how often the document was handed over before, below 0 = undefined. `entry`: what the history
     says; it counts only for triggers that use it. `operator_override`: a person resubmitted the document.
-    `memory_lost`: it may have been processed before in a time that a restored database has forgotten.
+    `memory_lost`: it may have been processed before in a time that a restored database has forgotten. `held`: it does
+    not fit its schema, so that a person decides.
     Raises ValueError when the trigger uses its history and nobody looked: no rule may guess then.
     """
     checked = properties.detect_duplicates and guaranteed and not operator_override
@@ -285,7 +297,7 @@ def decide(
         entry = None
     elif entry is None:
         raise ValueError("the trigger uses the document history: look into it before deciding")
-    asked = Asked(guaranteed, redelivery_count, entry, operator_override, memory_lost)
+    asked = Asked(guaranteed, redelivery_count, entry, operator_override, memory_lost, held)
     for rule in RULES:
         if rule.applies(properties, asked):
             return rule.decide(properties, asked)

@@ -164,6 +164,16 @@ def json_spans(text: str, paths: Sequence[str]) -> Iterator[tuple[int, int]]:
         raise Unreadable("it is not valid JSON") from error
 
 
+def json_begin(text: str, path: Sequence[str | int]) -> int:
+    """Where the value begins to which names and numbers of items lead, in a text that is valid JSON; 0: nowhere."""
+    if not path:
+        return len(text) - len(text.lstrip("\ufeff \t\r\n"))
+    steps = tuple(
+        _Step(False, False, "" if isinstance(one, int) else one, one if isinstance(one, int) else -1) for one in path
+    )
+    return next((begin for begin, _ in _spans(text, ((steps, 0),))), 0)
+
+
 class _Step(NamedTuple):
     """One step of a path. `number`: the item of a list that it names, -1 for none."""
 
@@ -291,16 +301,18 @@ def _edi_texts(content: bytes, path: str) -> Iterator[str]:
 
 def split(text: str, sign: str, release: str) -> list[str]:
     """The parts between separators; a released separator belongs to its part."""
-    found, start, at = [], 0, 0
-    while at < len(text):
-        if release and text[at] == release:
-            at += 2
-            continue
-        if text[at] == sign:
-            found.append(text[start:at])
-            start = at + 1
-        at += 1
-    return [*found, text[start:]]
+    parts = text.split(sign)
+    if not release or release not in text:
+        return parts
+    found, begun = [], ""
+    for part in parts:
+        begun += part
+        if (len(part) - len(part.rstrip(release))) % 2:
+            begun += sign
+        else:
+            found.append(begun)
+            begun = ""
+    return [*found, begun.removesuffix(sign)] if begun else found
 
 
 def _csv_texts(content: bytes, path: str) -> Iterator[str]:

@@ -10,7 +10,7 @@ from messaging.archive import api as archive
 from messaging.bulk import api as jobs
 from messaging.deliveries.api import deliveries, triggers
 from messaging.incidents import api as incidents
-from messaging.messages.api import attributes, masks, messages, submissions, verbs
+from messaging.messages.api import attributes, masks, messages, schemas, submissions, verbs
 from messaging.notifications.api import events, notifications, webhooks
 from messaging.onboarding.api import agreements, onboarding, parties
 from messaging.overview.api import hub, records, status
@@ -99,6 +99,7 @@ urlpatterns = [
     path("bulk-operations/<str:job>/documents", jobs.JobDocuments.as_view(), name="job-documents"),
     *attributes.ATTRIBUTES.urls(),
     *masks.MASKS.urls(),
+    *schemas.urls(),
     path("memory", hub.Memory.as_view(), name="memory"),
     path("parties", parties.Parties.as_view(), name="parties"),
     path("parties/<str:party_id>", parties.OneParty.as_view(), name="party"),

@@ -9,7 +9,7 @@ from messaging.archive import pages as archive
 from messaging.bulk.pages import jobs
 from messaging.deliveries.pages import deliveries, in_doubt, triggers
 from messaging.incidents import pages as incidents
-from messaging.messages.pages import attributes, masks, messages, octets, sending
+from messaging.messages.pages import attributes, masks, messages, octets, schemas, sending
 from messaging.messages.pages import listing as message_list
 from messaging.notifications.pages import notifications, webhooks
 from messaging.onboarding.pages import agreements, parties, partners, wizard
@@ -184,6 +184,7 @@ urlpatterns = [
     path("retention/change/", archive.retention_change, name="retention-change"),
     *attributes.PAGES.urls(),
     *masks.PAGES.urls(),
+    *schemas.PAGES.urls(),
     path("rejections/", overview.rejection_list, name="rejections"),
     path("rejections/<str:reference>/", overview.rejection_page, name="rejection"),
     path("rejections/<str:reference>/sample/", octets.rejection_sample, name="rejection-sample"),

@@ -281,6 +281,7 @@ def test_the_evidence_is_one_ladder_and_can_be_stored() -> None:
 # For each rule, in the order of the table, something that it decides.
 DECIDED_BY: dict[str, tuple[Properties, Asked]] = {
     "resubmitted": (DH, Asked(False, 1, COMPLETED, True)),
+    "held": (DHV, Asked(True, 0, STARTED, False, held=True)),
     "not-checked": (DH, Asked(False, 1, COMPLETED, False)),
     "not-in-history": (DHV, Asked(True, 1, ABSENT, False)),
     "completed": (DHV, Asked(True, 1, COMPLETED, False)),

@@ -82,6 +82,7 @@ _MESSAGE: dict[str, Any] = {
     "expires_at": None,
     "submitted_by": "erp",
     "attributes": {"order": "4711"},
+    "schema_faults": None,
     "allowed_actions": ["resubmit"],
 }
 _MESSAGE_DETAIL: dict[str, Any] = {

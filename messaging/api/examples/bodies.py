@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from messaging.api.examples.names import ACME, AGREEMENT, CONVERSATION, GLOBEX, GROUP, RUN, THEIR_URI
+from messaging.api.examples.names import ACME, AGREEMENT, CONVERSATION, GLOBEX, GROUP, MESSAGE, RUN, THEIR_URI
 
 Bodies = dict[str, tuple[str, Any]]  # operation -> title of the example, body
 
@@ -80,6 +80,27 @@ BODIES: Bodies = {
     "attributes_change": (
         "The account is for finding only",
         {"shown": False, "reason": "Asked for by data protection"},
+    ),
+    "schemas_create": (
+        "What orders have to look like in JSON",
+        {
+            "name": "Orders",
+            "kind": "json",
+            "service": "urn:orders",
+            "action": "Order",
+            "on_submission": "refuse",
+            "on_receipt": "hold",
+            "files": [{"name": "order.json", "text": '{"type": "object", "required": ["number"]}'}],
+            "reason": "Agreed with the partners",
+        },
+    ),
+    "schemas_change": (
+        "Back to the first version",
+        {"number": 1, "reason": "The second is not agreed yet"},
+    ),
+    "schemas_trial": (
+        "The documents of a stored message",
+        {"message": MESSAGE},
     ),
     "masks_create": (
         "IBANs of customers, for everybody but admins",

@@ -182,6 +182,7 @@ _STEPS: Mapping[str, tuple[str, str]] = {
     "redelivery": ("Redelivery count", "Was it handed over before?"),
     "history": ("Document history", "Has this trigger begun or completed it?"),
     "memory": ("Hub's memory", "Was something forgotten that could tell?"),
+    "schema": ("Schema", "Does it fit?"),
     "resolver": ("Resolver", "What does the application's own check say?"),
     "operator": ("Person", "What did somebody decide?"),
 }
@@ -197,6 +198,7 @@ _FINDINGS: Mapping[tuple[str, str], tuple[str, str]] = {
     ("history", "unusable_id"): ("unknown", "The document has no usable id"),
     ("history", "unreachable"): ("unknown", "Could not be read"),
     ("memory", "lost"): ("unknown", "Lost"),
+    ("schema", "misfit"): ("no", "Does not fit"),
     ("resolver", "new"): ("yes", "Not processed"),
     ("resolver", "duplicate"): ("no", "Processed already"),
     ("resolver", "in_doubt"): ("unknown", "Cannot say"),
@@ -217,7 +219,9 @@ _VERDICTS: Mapping[str, str] = {
 
 
 def ladder(delivery: Delivery) -> list[Rung]:
-    """The four steps in their order, each with what it found or why it was not taken; five after a loss of memory."""
+    """The four steps in their order, each with what it found or why it was not taken; one more after a loss of memory,
+    and where the document does not fit its schema.
+    """
     known: dict[str, Mapping[str, Any]] = {
         str(one.get("step", "")): one for one in delivery.evidence if isinstance(one, dict)
     }
@@ -225,15 +229,15 @@ def ladder(delivery: Delivery) -> list[Rung]:
     rungs = []
     for step, (title, question) in _STEPS.items():
         one = known.get(step)
-        if one is None and step == "memory":
-            continue  # nothing was lost
+        if one is None and step in ("memory", "schema"):
+            continue  # nothing was lost, and it fits
         if one is None:
             rungs.append(Rung(step, title, question, _not_taken(delivery, step, decided), "", "skipped"))
             continue
         finding, verdict = str(one.get("finding", "")), str(one.get("verdict", ""))
         sign, words = _FINDINGS.get((step, finding), ("unknown", finding.replace("_", " ").capitalize()))
         detail = str(one.get("detail", ""))
-        if detail and step in ("redelivery", "history", "memory"):  # the hub's own words for what it found
+        if detail and step in ("redelivery", "history", "memory", "schema"):  # the hub's own words for what it found
             words, detail = detail, ""
         decided = decided or verdict
         rungs.append(

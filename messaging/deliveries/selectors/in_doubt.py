@@ -85,6 +85,12 @@ REASONS: Mapping[str, Reason] = {
         "The resolver answered something that is neither NEW nor DUPLICATE nor IN DOUBT.",
         "Fix the resolver and ask it again.",
     ),
+    Doubt.MISFIT: Reason(
+        "Does not fit its schema",
+        "The document does not fit the schema of its service and action, which holds such documents: no application "
+        "has been given it.",
+        "Look at what does not fit, and ask the partner for a corrected document; or hand it over as it is.",
+    ),
 }
 
 
@@ -113,7 +119,7 @@ class DoubtGroup:
 
     @property
     def can_ask(self) -> bool:
-        return self.trigger.resolver != Consult.NONE
+        return self.trigger.resolver != Consult.NONE and self.doubt != Doubt.MISFIT
 
 
 @dataclass(frozen=True, slots=True)

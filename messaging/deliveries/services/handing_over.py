@@ -67,6 +67,7 @@ def take(
             entry=entries.get(delivery.pk),
             operator_override=override,
             memory_lost=delivery.memory_lost,
+            held=is_held(delivery),
         )
         if decision.suspend:
             _cannot_decide(trigger, delivery, decision, changes, by_caller)
@@ -110,6 +111,12 @@ def absorbed(trigger: Trigger, delivery: Delivery, changes: Changes) -> bool:
     return True
 
 
+def is_held(delivery: Delivery) -> bool:
+    """Whether its schema holds the document back until a person has seen it."""
+    seen = delivery.resubmission_of_id is not None or delivery.join_id is not None
+    return not seen and bool(delivery.message.schema_faults and delivery.message.schema_faults["held"])
+
+
 def load_messages(deliveries: Sequence[Delivery]) -> None:
     """Gives each delivery its message, without the octets. One query."""
     wanted = {delivery.message_id for delivery in deliveries}
@@ -123,7 +130,8 @@ def _consult(
 ) -> tuple[dict[uuid.UUID, Entry], set[uuid.UUID]]:
     """What the history says of those that it is asked about, and those for which an operator's word counts instead.
 
-    Where it has nothing the documents are entered as started, except for callables, which do that in their transaction.
+    Where it has nothing the documents are entered as started, except for callables, which do that in their transaction,
+    and for what is held.
     """
     checked = [delivery for delivery in deliveries if is_checked(trigger, delivery)] if trigger.use_history else []
     entries = {delivery.pk: Entry.UNUSABLE_ID for delivery in checked if not delivery.document_id}
@@ -138,7 +146,9 @@ def _consult(
             overridden |= {delivery.pk for delivery in resubmitted if history.begun_by(delivery) != delivery.pk}
             # A copy of which the resolver said NEW since: the person's word was about the same document.
             overridden -= {delivery.pk for delivery in resubmitted if history.overtaken(delivery)}
-            undecided = [delivery for delivery in usable if delivery.pk not in overridden]
+            held = [delivery for delivery in usable if is_held(delivery)]
+            entries |= history.look(trigger, held)
+            undecided = [delivery for delivery in usable if delivery.pk not in overridden and delivery not in held]
             if trigger.kind == ServiceKind.CALLABLE:
                 return entries | _look(trigger, undecided), overridden
             for delivery in resubmitted:

@@ -35,7 +35,7 @@ from messaging.models.delivery import OPEN_STATES
 from messaging.profiles.repeatable import remembering
 from messaging.profiles.stream import receipts
 from messaging.protocol.errors import IllegalTransition
-from messaging.protocol.processing import move, redelivered
+from messaging.protocol.processing import Doubt, move, redelivered
 from rmhub.ids import uuid7
 
 __all__ = [
@@ -115,7 +115,9 @@ def delivery_decisions(delivery: Delivery, trigger: Trigger) -> tuple[str, ...]:
     if runnable:
         found.append(Decision.RESUBMIT)
     found.append(Decision.LATER)
-    if runnable and delivery.state == DeliveryState.IN_DOUBT and trigger.resolver != Consult.NONE:
+    # What does not fit its schema does so however often a resolver is asked.
+    askable = delivery.state == DeliveryState.IN_DOUBT and delivery.doubt != Doubt.MISFIT
+    if runnable and askable and trigger.resolver != Consult.NONE:
         found.append(Decision.ASK)
     return tuple(one.value for one in found)
 

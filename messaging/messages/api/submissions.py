@@ -59,6 +59,7 @@ FILTERS = (
     Param("attempts_gt", "Put on the wire more often than this.", "number", maximum=999_999),
     Param("attempts_lt", "Put on the wire less often than this.", "number", maximum=999_999),
     Param("error", "Code of a cause, such as ack_timeout."),
+    Param("schema", "Messages with documents that do not fit the schema of this name; `misfit`: any schema."),
     Param(
         "q",
         "What the console's search box takes: an id (msg_..., MessageId, document id, ConversationId; else the "

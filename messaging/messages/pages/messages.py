@@ -24,6 +24,7 @@ from messaging.deliveries.selectors import deliveries
 from messaging.engine import attributes
 from messaging.exceptions import ApplicationError, InvalidSubmission, NotFound, WrongState
 from messaging.messages.pages import diagram, octets, tables, viewer
+from messaging.messages.pages.schemas import faults_of
 from messaging.messages.selectors import messages, relatives, timeline, wire_parts
 from messaging.messages.selectors.messages import AmbiguousId
 from messaging.messages.services import cancelling, inquiries, resubmitting
@@ -81,6 +82,7 @@ def message_page(request: HttpRequest, reference: str) -> HttpResponse:
         "screen": screen,
         "message": message,
         "attributes": attributes.shown(message.attributes),
+        "misfit": faults_of(message),
         "previous": previous,
         "following": following,
         "can_cancel": why_not("messages:cancel", why_not_cancel(message)),

@@ -16,12 +16,14 @@ from django.utils.html import escape
 
 from messaging import profile
 from messaging.access.selectors.reach import read_id
+from messaging.choices import Direction, SchemaEffect
 from messaging.console.access import actor, person, requires
 from messaging.console.forms import Group, SettingsForm
 from messaging.console.rendering import page, posted, see_other
-from messaging.engine import attributes
+from messaging.engine import attributes, schemas
 from messaging.engine.pairs import outbound_pair_id
-from messaging.exceptions import ApplicationError, InvalidSubmission, NotFound
+from messaging.exceptions import ApplicationError, DoesNotFit, InvalidSubmission, NotFound
+from messaging.messages.pages.schemas import faults_table
 from messaging.messages.selectors import messages
 from messaging.messages.services import disclosing, resubmitting, sending
 from messaging.messages.services.disclosing import Octets
@@ -198,6 +200,8 @@ def _form(request: HttpRequest, terms: Terms, initial: dict[str, Any], replaces:
             else:
                 try:
                     return _sent(request, form, terms, payload, replaces)
+                except DoesNotFit as error:
+                    form.refuse({"text": error.errors["payloads"]})
                 except InvalidSubmission as error:
                     form.refuse({_BESIDE.get(name, name): texts for name, texts in error.errors.items()})
                 except ApplicationError as error:
@@ -248,6 +252,13 @@ def _checked(form: SendForm, terms: Terms, payload: NewPayload) -> dict[str, Any
         service=form.chosen["service"],
         action=form.chosen["action"],
     )
+    misfit = schemas.misfit(
+        lambda: [(payload.content, payload.content_type)],
+        partner_id=terms.partner_id,
+        service=form.chosen["service"],
+        action=form.chosen["action"],
+        direction=Direction.OUT,
+    )
     kind = selecting.kind_of(payload.content, payload.content_type)
     trouble = ""
     try:
@@ -265,6 +276,9 @@ def _checked(form: SendForm, terms: Terms, payload: NewPayload) -> dict[str, Any
         "attributes": attributes.shown(found),
         "hidden": len(found or {}) - len(attributes.shown(found)),
         "trouble": trouble,
+        "misfit": misfit,
+        "faults": faults_table(list(misfit.faults), "What does not fit") if misfit is not None else None,
+        "refused": misfit is not None and misfit.rule.on_submission == SchemaEffect.REFUSE,
         "too_large": len(payload.content) > terms.max_message_bytes,
     }
 

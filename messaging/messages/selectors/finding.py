@@ -35,6 +35,7 @@ SCANNED = 30_000
 # An id is made a moment before its row's created_at is set, and the row waits for its pair's lock in between; and the
 # clocks of two machines differ a little.
 _BEFORE, _AFTER = timedelta(hours=1), timedelta(minutes=10)
+MISFIT = "misfit"
 _HOUR = timedelta(hours=1)
 _COUNTED = timedelta(days=14)  # as long as `overview.services.traffic_hours` keeps its rows
 
@@ -46,7 +47,7 @@ class MessageFilters:
     `conversation`, `document` and `ref` are exact ids; `attributes`: names with whole values; `q` is any exact id
     (`msg_...`, MessageId, document id, ConversationId) or the value of an attribute, else the beginning of a
     MessageId. `_gt` and `_lt` leave out the value itself; sizes are bytes.
-    `cause` is a cause's code.
+    `cause` is a cause's code; `schema` the name of a schema that documents do not fit, or `MISFIT` for any.
     """
 
     states: tuple[str, ...] = ()
@@ -68,6 +69,7 @@ class MessageFilters:
     attempts_gt: int | None = None
     attempts_lt: int | None = None
     cause: str = ""
+    schema: str = ""
     q: str = ""
 
     @property
@@ -78,8 +80,8 @@ class MessageFilters:
 
     @property
     def by_id(self) -> bool:
-        """Whether it names messages by an id or an attribute: these have indexes of their own, no time is needed."""
-        return bool(self.q or self.conversation or self.document or self.ref or self.attributes)
+        """Whether it names messages by what has an index of its own, so that no time is needed."""
+        return bool(self.q or self.conversation or self.document or self.ref or self.attributes or self.schema)
 
     @property
     def unindexed(self) -> bool:
@@ -215,6 +217,10 @@ def _narrowed(filters: MessageFilters) -> _Narrowed:
         # Of many the newest are met early in the order of the ids.
         few = len(having) <= MOST_ALIKE
         found = found.filter(pk__in=having) if few else found.filter(attributes__contains={name: value})
+    if filters.schema:
+        found = found.filter(schema_faults__isnull=False)
+        if filters.schema != MISFIT:
+            found = found.filter(schema_faults__name=filters.schema)
     if filters.q:
         found = found.filter(named(filters.q))
     pair_ids, versions = _pairs(filters)

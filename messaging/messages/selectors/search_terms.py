@@ -25,6 +25,7 @@ KEYS: dict[str, tuple[str, str]] = {
     "conv": (":", "conv:c-77, a whole ConversationId"),
     "document": (":", "document:order-4711, a whole document id"),
     "ref": (":", "ref:m-1@acme, the MessageId that it answers"),
+    "schema": (":", "schema:misfit, or the name of a schema that documents do not fit"),
     "size": ("<>", "size>100k"),
     "attempts": ("<>", "attempts>1"),
     "error": (":", "error:ack_timeout, a cause's code"),

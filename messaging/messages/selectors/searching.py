@@ -43,6 +43,7 @@ NAMES: Mapping[str, str] = {
     "document": "document",
     "ref": "ref",
     "error": "error",
+    "schema": "schema",
     "since": "after",
     "created_gte": "after",
     "before": "before",
@@ -173,6 +174,7 @@ def api_parameters(found: Found) -> dict[str, str]:
         "document": filters.document,
         "ref": filters.ref,
         "error": filters.cause,
+        "schema": filters.schema,
         "q": " ".join([*partners_named[-1:], *attributes_named, *([quoted] if quoted else [])]),
         "created_gte": _moment(filters.created_gte),
         "created_lt": _moment(filters.created_lt),
@@ -274,5 +276,6 @@ _BY_KEY: Mapping[str, Callable[[str], Mapping[str, Any]]] = {
     "conv": _text("conversation"),
     "document": _text("document"),
     "ref": _text("ref"),
+    "schema": _text("schema"),
     "error": _cause,
 }

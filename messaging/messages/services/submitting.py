@@ -8,7 +8,7 @@ import json
 import logging
 import re
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from types import MappingProxyType
@@ -18,15 +18,16 @@ from django.conf import settings
 from django.db import DatabaseError, IntegrityError, connection, transaction
 
 from messaging import dispatch, profile, storage
-from messaging.choices import Direction, MessageState
+from messaging.choices import Direction, MessageState, SchemaEffect
 from messaging.engine import attributes as attribute_rules
-from messaging.engine import handover, pairs
+from messaging.engine import handover, pairs, schemas
 from messaging.engine import memory as hub_memory
 from messaging.engine.continuing import Continuation
 from messaging.engine.group import GroupCommit
 from messaging.engine.handover import Seat
 from messaging.engine.snapshots import OUTBOUND_FIELDS
 from messaging.exceptions import (
+    DoesNotFit,
     DuplicateMessageId,
     IdempotencyMismatch,
     InvalidSubmission,
@@ -99,7 +100,8 @@ def message_submit(
     `time_to_live`: of a stream's message, in seconds from now; at most what its agreement says, which is the default.
     `document_id`: what the application calls the document, under which its receiver knows it again; without one a
     resubmission has that of the message whose document it is. `attributes`: what the message is found by, beside what
-    rules find in its documents (`engine.attributes`). A suspended or paused pair takes it too; a warning says
+    rules find in its documents (`engine.attributes`). These have to fit the schemas that are set up for them
+    (`engine.schemas`). A suspended or paused pair takes it too; a warning says
     so. Raises OutsideAgreement, InvalidSubmission, TooLarge, DuplicateMessageId (a MessageId goes out once),
     IdempotencyMismatch, QueueFull.
     """
@@ -137,6 +139,15 @@ def message_submit(
         document_id,
         attributes,
     )
+
+    def documents() -> Iterable[tuple[bytes, str]]:
+        return ((payload.content, payload.content_type) for payload in payloads)
+
+    misfit = schemas.misfit(
+        documents, partner_id=terms.partner_id, service=service, action=action, direction=Direction.OUT
+    )
+    if misfit is not None and misfit.rule.on_submission == SchemaEffect.REFUSE:
+        raise DoesNotFit({"payloads": misfit.sentences})
     key = uuid7()
     message_id = profile.of(terms).message_id(message_id, key)
     message = Message(
@@ -153,8 +164,9 @@ def message_submit(
         service=service,
         action=action,
         size=sum(len(payload.content) for payload in payloads),
+        schema_faults=misfit.kept(Direction.OUT) if misfit is not None else None,
         attributes=attribute_rules.of_documents(
-            lambda: ((payload.content, payload.content_type) for payload in payloads),
+            documents,
             partner_id=terms.partner_id,
             service=service,
             action=action,
@@ -189,7 +201,8 @@ def message_submit(
             f"MessageId {message.message_id!r} was submitted before; a MessageId goes out once.",
             existing=taken.stored_id,
         ) from error
-    return Submission(stored.message, warnings=_warnings(stored.pair))
+    misfits = (("schema_misfit", f"Accepted; {misfit.sentences[0]}"),) if misfit is not None else ()
+    return Submission(stored.message, warnings=(*_warnings(stored.pair), *misfits))
 
 
 def message_submit_again(
@@ -281,6 +294,8 @@ def _store(entries: list[_Entry]) -> list[_Stored | None]:
             data: dict[str, object] = {**what, "size": message.size}
             if shown := attribute_rules.shown(message.attributes):
                 data["attributes"] = shown
+            if message.schema_faults:
+                data["schema_faults"] = message.schema_faults
             written.append(events.event("message.accepted", now, pair=pair, message=message, data=data))
             taken.append(entry)
             messages.append(message)

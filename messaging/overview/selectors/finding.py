@@ -16,7 +16,7 @@ from messaging.bulk import selectors as jobs
 from messaging.choices import PHASE_LOOKS
 from messaging.deliveries.selectors import deliveries, triggers
 from messaging.exceptions import NotFound
-from messaging.messages import attributes, masks
+from messaging.messages import attributes, masks, schemas
 from messaging.messages.selectors import messages, relatives
 from messaging.models import Coordination, Message, Signal
 from messaging.notifications import selectors as notifications
@@ -286,6 +286,7 @@ _BY_PREFIX: dict[str, Kind] = {
     ),
     "rule": Kind("Notification rule", "notification-rule", notifications.rule),
     "mask": Kind("Mask", "mask", masks.mask),
+    "sch": Kind("Schema", "schema", schemas.rule),
     "atr": Kind("Attribute", "attribute", attributes.rule),
     "grp": Kind("Partner group", "group-edit", people.group),
 }
@@ -297,5 +298,6 @@ _NEEDS: dict[str, str] = {
     "rule": "notifications:manage",
     "mask": "masks:manage",
     "atr": "attributes:manage",
+    "sch": "schemas:manage",
     "grp": "users:manage",
 }

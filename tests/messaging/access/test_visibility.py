@@ -182,6 +182,7 @@ ARGUMENTS: dict[str, Callable[[World], str]] = {
     "group": lambda w: PartnerGroup.objects.get_or_create(name="North")[0].public_id,
     "inquiry": lambda w: w.inquiry.public_id,
     "mask": lambda w: w.mask.public_id,
+    "schema": lambda w: w.schema.public_id,
     "attribute": lambda w: w.attribute.public_id,
     "draft": lambda w: "drf_" + "0" * 32,
     "probe": lambda w: "prb_" + "0" * 32,

@@ -19,7 +19,7 @@ from messaging.engine import subscriptions
 from messaging.entrance.refusals import Arrival
 from messaging.journal import events
 from messaging.journal.audit import Actor
-from messaging.messages import attributes, masks
+from messaging.messages import attributes, masks, schemas
 from messaging.models import (
     ApiToken,
     ArchivedMessage,
@@ -29,6 +29,7 @@ from messaging.models import (
     Circuit,
     Coordination,
     Delivery,
+    DocumentSchema,
     Enlistment,
     Incident,
     IncomingStream,
@@ -213,6 +214,7 @@ class World:
     poller: Poller
     mask: PayloadMask
     attribute: AttributeRule
+    schema: DocumentSchema
     came: Message
     passed_on: Message
     stream_out: Pair
@@ -345,6 +347,7 @@ def world(time: FrozenClock) -> World:
         poller=folder(flowing),
         mask=iban_mask(),
         attribute=invoice_attribute(),
+        schema=order_schema(),
         planned=jobs.job_plan(
             action="incidents_acknowledge", parameters={}, ids=[Incident.objects.get(pair=stuck.outbound).pk], actor=ANA
         ),
@@ -416,6 +419,13 @@ def invoice_attribute(**values: Any) -> AttributeRule:
     """A rule that takes the number of invoices; of a service that nobody uses, unless `values` say otherwise."""
     settings = {"name": "invoice", "kind": "xml", "path": "//Invoice/Number", "service": "urn:invoices", **values}
     return attributes.rule_create(actor=ANA, reason="people ask for it", **settings)
+
+
+def order_schema(**values: Any) -> DocumentSchema:
+    """A JSON Schema of orders; of a service that nobody uses, unless `values` say otherwise."""
+    files = [("order.json", '{"type": "object", "required": ["number"]}')]
+    settings = {"name": "Orders", "kind": "json", "service": "urn:json-orders", "files": files, **values}
+    return schemas.schema_create(actor=ANA, reason="agreed with the partners", **settings)
 
 
 def left_alone(partner: PartnerSide) -> Circuit:

@@ -1,0 +1,242 @@
+"""Schemas that documents have to fit: list, page, form, and the trial on a stored message."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+from django import forms
+from django.core.files.uploadedfile import UploadedFile
+from django.http import HttpRequest, HttpResponse
+from django.urls import URLPattern, path, reverse
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
+
+from messaging.choices import MaskKind, SchemaEffect
+from messaging.console.access import requires
+from messaging.console.forms import Group, ReferenceField
+from messaging.console.rendering import page
+from messaging.console.resource import Column, ListPage, Pages, table
+from messaging.exceptions import ApplicationError
+from messaging.messages import schemas
+from messaging.messages.pages.masks import DocumentRuleForm
+from messaging.messages.schemas import FILES, SCHEMAS, SETTINGS
+from messaging.messages.selectors import messages
+from messaging.models import DocumentSchema, Message
+from messaging.protocol import selecting
+from messaging.protocol.document_schemas import MAX_FILE
+from messaging.protocol.edi_messages import Fault
+from messaging.templatetags.hub import ago, middle
+
+_NAMES = {"xml": "schema.xsd", "json": "schema.json", "edi": "segments.txt"}
+_EFFECTS = {SchemaEffect.REFUSE: "refused", SchemaEffect.HOLD: "held", SchemaEffect.FLAG: "flagged"}
+
+
+def _name(rule: DocumentSchema) -> SafeString:
+    href = reverse("console:schema", args=[rule.public_id])
+    said = '<a class="strong" data-open href="{}">{}</a> <span class="text-faint">version {}</span>'
+    return format_html(said, href, rule.name, rule.number)
+
+
+def _of(rule: DocumentSchema) -> SafeString | str:
+    who = str(rule.partner or "all partners")
+    words = [word for word in (rule.service, rule.action) if word]
+    if not words:
+        return who
+    return format_html('{}, <span class="clip" title="{}">{}</span>', who, ", ".join(words), middle(words[-1], 30))
+
+
+def _then(effect: str) -> str:
+    return _EFFECTS.get(SchemaEffect(effect), "not checked")
+
+
+def _state(rule: DocumentSchema) -> SafeString | str:
+    return "On" if rule.enabled else format_html('<span class="text-faint">{}</span>', "Off")
+
+
+class FilesInput(forms.ClearableFileInput):
+    """Takes several files."""
+
+    allow_multiple_selected = True
+
+
+class FilesField(forms.FileField):
+    """Files that are chosen together, as a list."""
+
+    widget = FilesInput
+
+    def clean(self, data: Any, initial: Any = None) -> list[UploadedFile]:
+        chosen = data if isinstance(data, list | tuple) else [data] if data else []
+        return [super(FilesField, self).clean(one, initial) for one in chosen]
+
+
+class SchemaForm(DocumentRuleForm):
+    """The settings of a schema, and its files."""
+
+    groups: ClassVar[tuple[Group, ...]] = (
+        Group("The schema", ("name", "kind", "text", "upload", "main", "number"), "its text, or its files"),
+        Group("Which documents have to fit it", ("partner", "service", "action")),
+        Group("What happens to those that do not", ("on_submission", "on_receipt", "enabled")),
+    )
+    note = "A new text, or new files, make a new version. Without them, you choose which version is in use."
+    partner = ReferenceField(DocumentSchema.partner, prefix="par", blank="All partners")
+    text = forms.CharField(
+        widget=forms.Textarea,
+        help_text="EDIFACT and X12: the first line names the message, INVOIC D 96A or 850 004010, or is * for a check "
+        "of envelopes only. Each other line is a segment, BGM M 1 needs 1 2, or a group, SG1 C 99, whose lines are "
+        "indented.",
+    )
+    upload = FilesField(
+        label="… or its files", help_text="With all files that it includes: nothing is read from elsewhere."
+    )
+    main = forms.CharField(
+        label="Main file",
+        help_text="The name of the one that documents are checked against, where there are several.",
+    )
+    number = forms.TypedChoiceField(coerce=int)
+
+    class Meta:
+        model = DocumentSchema
+        fields = SETTINGS
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.fields["text"].css = " field-tall"  # type: ignore[attr-defined]
+        if self.instance._state.adding:
+            del self.fields["number"]
+            first, *others = self.groups
+            names = tuple(name for name in first.fields if name != "number")
+            self.groups = (Group(first.title, names, first.lead), *others)  # type: ignore[misc]
+        else:
+            known = schemas.versions(self.instance)
+            self.fields["number"].choices = [  # type: ignore[attr-defined]
+                (one.number, f"{one.number}, of {one.created_at:%Y-%m-%d %H:%M} UTC, by {one.created_by}")
+                for one in known
+            ]
+
+    def clean(self) -> dict[str, Any]:
+        """Read the files."""
+        given: dict[str, Any] = super().clean() or self.cleaned_data
+        text = given.get("text") or ""
+        chosen: list[UploadedFile] = given.get("upload") or []
+        main = (given.get("main") or "").strip()
+        if text.strip() and chosen:
+            self.add_error("upload", "Give either a text or files, not both.")
+        if any((one.size or 0) > MAX_FILE for one in chosen):
+            self.add_error("upload", f"A file of a schema has at most {MAX_FILE >> 20} MiB.")
+            return given
+        found = [(one.name or "", selecting.text_of(one.read(), "")) for one in chosen]
+        if any(content is None for _, content in found):
+            self.add_error("upload", "One of the files is not text.")
+        if main and main not in dict(found):
+            self.add_error("main", "It is not among the files.")
+        elif len(found) > 1 and not main:
+            self.add_error("main", "Name the file that documents are checked against.")
+        found.sort(key=lambda one: one[0] != main)
+        if text.strip():
+            found = [(_NAMES.get(given.get("kind") or "", "schema"), text.replace("\r\n", "\n"))]
+        given[FILES] = [(name, content or "") for name, content in found]
+        return given
+
+    def refuse(self, errors: Mapping[str, list[str]]) -> None:
+        """Put what is wrong with the files beside what they were given in."""
+        beside = "text" if (self.cleaned_data.get("text") or "").strip() else "upload"
+        super().refuse({beside if name == FILES else name: sentences for name, sentences in errors.items()})
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The values that were read, with the files."""
+        return {name: self.cleaned_data[name] for name in (*SETTINGS, FILES) if name in self.cleaned_data}
+
+
+def _shown(rule: DocumentSchema) -> dict[str, Any]:
+    return {
+        "files": schemas.files_of(rule),
+        "versions": table(
+            "Versions of the schema, newest first",
+            (
+                Column("Version", lambda one: one.number, "num"),
+                Column("Given", lambda one: ago(one.created_at), "nowrap", zoned=True),
+                Column("By", lambda one: one.created_by),
+                Column("Files", lambda one: ", ".join(name for name, _ in one.files), "wrap"),
+                Column("Use", lambda one: "in use" if one.number == rule.number else ""),
+            ),
+            schemas.versions(rule),
+        ),
+        "kind_label": MaskKind(rule.kind).label,
+        "on_submission": _then(rule.on_submission),
+        "on_receipt": _then(rule.on_receipt),
+    }
+
+
+class SchemaPages(Pages):
+    """With a page that tries the schema on a stored message."""
+
+    def urls(self) -> list[URLPattern]:
+        trial = requires(SCHEMAS.reads)(self._trial)
+        return [*super().urls(), path("schemas/<str:reference>/trial/", trial, name="schema-trial")]
+
+    def _trial(self, request: HttpRequest, reference: str) -> HttpResponse:
+        """What the schema says of the documents of `?message=`, an id or a MessageId."""
+        rule = self._one(reference)
+        wanted = request.GET.get("message", "").strip()[:512].replace("\x00", "")
+        context: dict[str, Any] = {"object": rule, "wanted": wanted, "trouble": "", "message": None, "documents": []}
+        if wanted:
+            try:
+                context["message"] = message = messages.message_by_reference(wanted)
+                context["documents"] = [
+                    (one, faults_table(one.faults, f"Faults of document {one.payload.number}"))
+                    for one in schemas.tried(rule, message)
+                ]
+            except ApplicationError as error:
+                context["trouble"] = error.detail
+        return page(request, "console/messages/schema_trial.html", context)
+
+
+def faults_table(faults: list[Fault], caption: str) -> dict[str, Any]:
+    """A table of faults."""
+    return table(
+        caption,
+        (
+            Column("Line", lambda fault: fault.line or "", "num"),
+            Column("Column", lambda fault: fault.column or "", "num"),
+            Column("Place", lambda fault: fault.path, "mono wrap"),
+            Column("What does not fit", lambda fault: fault.text, "wrap"),
+        ),
+        faults,
+    )
+
+
+def faults_of(message: Message) -> dict[str, Any] | None:
+    """What is shown of a message's faults; None: it has none."""
+    kept = message.schema_faults
+    if not kept:
+        return None
+    return {**kept, "table": faults_table([Fault(*one) for one in kept["faults"]], "What does not fit")}
+
+
+PAGES = SchemaPages(
+    resource=SCHEMAS,
+    listing=ListPage(
+        lead="What documents have to look like: XML Schema, JSON Schema, or the segments of an EDIFACT or X12 message. "
+        "What our applications submit is refused or flagged when it does not fit; what partners send is acknowledged "
+        "in any case, and flagged or held for a person.",
+        caption="Schemas, by name",
+        columns=(
+            Column("Schema", _name),
+            Column("Documents", lambda rule: MaskKind(rule.kind).label),
+            Column("Of", _of),
+            Column("Submitted", lambda rule: _then(rule.on_submission)),
+            Column("Received", lambda rule: _then(rule.on_receipt)),
+            Column("State", _state),
+        ),
+        filters=(),
+        icon="file-code",
+        none_yet="No schema yet.",
+        what_then="Documents are passed on as they are: nobody looks at what is in them.",
+    ),
+    form=SchemaForm,
+    made="checks documents from now on.",
+    template="console/messages/schema.html",
+    shown=_shown,
+)
