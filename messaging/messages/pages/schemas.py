@@ -195,16 +195,18 @@ class SchemaPages(Pages):
 
 def faults_table(faults: list[Fault], caption: str) -> dict[str, Any]:
     """A table of faults."""
-    return table(
-        caption,
-        (
-            Column("Line", lambda fault: fault.line or "", "num"),
-            Column("Column", lambda fault: fault.column or "", "num"),
-            Column("Place", lambda fault: fault.path, "mono wrap"),
-            Column("What does not fit", lambda fault: fault.text, "wrap"),
-        ),
-        faults,
+    columns = (
+        Column("Line", lambda fault: fault.line or "", "num"),
+        Column("Column", lambda fault: fault.column or "", "num"),
+        Column("What does not fit", _fault, "wrap"),
     )
+    known = (any(fault.line for fault in faults), any(fault.column for fault in faults), True)
+    return table(caption, [column for column, is_known in zip(columns, known, strict=True) if is_known], faults)
+
+
+def _fault(fault: Fault) -> SafeString:
+    place = format_html('<div class="mono text-faint wrap">{}</div>', fault.path) if fault.path else ""
+    return format_html("{}{}", fault.text, place)
 
 
 def faults_of(message: Message) -> dict[str, Any] | None:

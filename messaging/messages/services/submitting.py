@@ -201,7 +201,7 @@ def message_submit(
             f"MessageId {message.message_id!r} was submitted before; a MessageId goes out once.",
             existing=taken.stored_id,
         ) from error
-    misfits = (("schema_misfit", f"Accepted; {misfit.sentences[0]}"),) if misfit is not None else ()
+    misfits = (("schema_misfit", f"Accepted. {misfit.sentences[0]}"),) if misfit is not None else ()
     return Submission(stored.message, warnings=(*_warnings(stored.pair), *misfits))
 
 

@@ -75,7 +75,7 @@ def test_what_is_only_flagged_is_accepted_with_a_warning() -> None:
     kept = {"schema": made.public_id, "name": "Orders", "version": 1, "held": False}
     fault = [2, 12, "$.number", 'Its value is not of type "string".']
     assert Message.objects.get().schema_faults == {**kept, "faults": [fault]}
-    assert found.warnings == (("schema_misfit", f"Accepted; It does not fit schema Orders, version 1: {SENTENCE}"),)
+    assert found.warnings == (("schema_misfit", f"Accepted. It does not fit schema Orders, version 1: {SENTENCE}"),)
     assert Event.objects.get(type="message.accepted").data["schema_faults"]["name"] == "Orders"
 
 
