@@ -170,12 +170,26 @@ class RequestState(models.TextChoices):
 class NotificationChannel(models.TextChoices):
     MAIL = "mail", "Mail"
     WEBHOOK = "webhook", "Webhook"
+    SLACK = "slack", "Slack, Mattermost or Rocket.Chat"
+    TEAMS = "teams", "Microsoft Teams"
+    PAGERDUTY = "pagerduty", "PagerDuty"
+    OPSGENIE = "opsgenie", "Opsgenie"
 
 
 class NotificationState(models.TextChoices):
     PENDING = "pending", "Waiting"
     SENT = "sent", "Sent"
     FAILED = "failed", "Given up"
+    DROPPED = "dropped", "Not needed"
+
+
+class Severity(models.TextChoices):
+    """How bad something is, from the least to the worst."""
+
+    INFO = "info", "Everything"
+    WARNING = "warning", "Warnings and worse"
+    ERROR = "error", "Errors and worse"
+    CRITICAL = "critical", "Critical only"
 
 
 class PartnerAnswer(models.TextChoices):

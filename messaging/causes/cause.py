@@ -24,6 +24,21 @@ REACHED = frozenset(Evidence)  # by whatever reaches the partner's server
 ANSWERED = frozenset({Evidence.SUCCESS})  # only by the partner's word about a message
 
 
+# Something is lost or done twice, or the hub cannot do its work until somebody helps it.
+_CRITICAL = frozenset(
+    {"memory_lost", "encryption_key_missing", "payload_missing", "internal_error", "secret_unreadable"}
+    | {"audit_chain_broken", "archive_damaged", "archive_differs", "heuristic_outcome", "host_key_mismatch"}
+    | {"security_failure", "reconciliation_lost", "reconciliation_doubled", "audit_delivered_twice"}
+    | {"audit_document_twice", "audit_ack_without_storage", "audit_acceptance_without_delivery"}
+)
+# Nothing has gone wrong yet, or it may well pass by itself.
+_WARNINGS = frozenset(
+    {"certificate_expiring", "silent", "trigger_silent", "clock_differs", "circuit_open", "http_429", "late_ack"}
+    | {"live_ack_slow", "live_failure_rate", "live_partner_silent", "credentials_guessed", "not_taken_now"}
+    | {"transient_error", "paused_by_user", "suspended_by_user", "cancelled_by_user", "service_not_now"}
+)
+
+
 @dataclass(frozen=True, slots=True)
 class Cause:
     """One code. `sentence` says what happened, `action` what to do; `retryable`: time alone may fix it.
@@ -38,6 +53,11 @@ class Cause:
     retryable: bool
     group: str = ""
     disproved_by: frozenset[Evidence] = ANSWERED
+
+    @property
+    def severity(self) -> str:
+        """How bad it is: warning, error or critical (`choices.Severity`)."""
+        return "critical" if self.code in _CRITICAL else "warning" if self.code in _WARNINGS else "error"
 
     @property
     def documentation(self) -> str:

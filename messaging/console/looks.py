@@ -162,6 +162,7 @@ OTHERS: dict[str, dict[str, tuple[Look, str]]] = {
         NotificationState.PENDING: (Look("Waiting", "", "azure"), "hourglass"),
         NotificationState.SENT: (Look("Sent", "", "green"), "check"),
         NotificationState.FAILED: (Look("Given up", "", "red"), "x"),
+        NotificationState.DROPPED: (Look("Not needed", "", "secondary"), "minus"),
     },
     "job": {
         JobState.PLANNED: (Look("Planned", "", "secondary"), "clock"),

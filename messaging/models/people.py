@@ -7,7 +7,7 @@ from django.contrib.postgres.fields import ArrayField
 from django.db import models
 from django.db.models import F, Q
 
-from messaging.choices import NotificationChannel, NotificationState, WebhookState
+from messaging.choices import NotificationChannel, NotificationState, Severity, WebhookState
 from messaging.models.base import Identified
 from messaging.models.record import Event, Incident
 from partners.models import PartnerGroup
@@ -247,7 +247,20 @@ class NotificationRule(Identified):
     endpoint = models.ForeignKey(
         WebhookEndpoint, null=True, blank=True, on_delete=models.CASCADE, related_name="+", help_text="Webhook."
     )
+    secret_encrypted = models.BinaryField(
+        blank=True, default=b"", help_text="Slack and Teams: the webhook's address. PagerDuty, Opsgenie: the key."
+    )
+    address = models.CharField(
+        max_length=500, blank=True, default="", help_text="PagerDuty, Opsgenie: another address than the usual one."
+    )
     window = models.PositiveIntegerField("report again after, s", default=3600)
+    least = models.CharField(max_length=10, choices=Severity, default=Severity.INFO)
+    # In quiet hours only what is critical is sent; the rest waits until they end.
+    quiet_from = models.TimeField(null=True, blank=True)
+    quiet_to = models.TimeField(null=True, blank=True)
+    quiet_zone = models.CharField(max_length=64, default="UTC")
+    escalate_after = models.PositiveIntegerField("escalate after, s", default=0, help_text="0: never.")
+    escalate_to = models.ForeignKey("self", null=True, blank=True, on_delete=models.SET_NULL, related_name="+")
     created_at = models.DateTimeField()
     updated_at = models.DateTimeField()
 
@@ -274,6 +287,9 @@ class Notification(Identified):
     data = models.JSONField(default=dict)
     folded = models.PositiveIntegerField(default=0)
     due_at = models.DateTimeField(null=True, blank=True)
+    escalates_at = models.DateTimeField(
+        null=True, blank=True, help_text="When the rule's escalation is notified, if nobody has taken the incident."
+    )
     attempts = models.PositiveSmallIntegerField(default=0)
     last_error = models.CharField(max_length=255, blank=True, default="")
     created_at = models.DateTimeField()
@@ -283,6 +299,9 @@ class Notification(Identified):
         ordering = ("-id",)
         indexes = (
             models.Index(fields=("due_at",), name="notification_due", condition=Q(due_at__isnull=False)),
+            models.Index(
+                fields=("escalates_at",), name="notification_escalates", condition=Q(escalates_at__isnull=False)
+            ),
             models.Index(F("rule"), F("key"), F("id").desc(), name="notification_by_key"),
         )
 

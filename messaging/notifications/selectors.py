@@ -97,8 +97,9 @@ def webhook_delivery_by_id(delivery_id: uuid.UUID) -> WebhookDelivery:
 
 def rules() -> QuerySet[NotificationRule]:
     """All notification rules with their groups and endpoints. Not ordered; pages by ("name",)."""
-    found = NotificationRule.objects.select_related("group", "endpoint")
-    return found.defer("endpoint__secret_encrypted", "endpoint__previous_secret_encrypted")
+    found = NotificationRule.objects.select_related("group", "endpoint", "escalate_to")
+    secrets = ("endpoint__secret_encrypted", "endpoint__previous_secret_encrypted", "escalate_to__secret_encrypted")
+    return found.defer(*secrets)
 
 
 def rule(rule_id: uuid.UUID) -> NotificationRule:

@@ -7,7 +7,7 @@ import copy
 
 from django.db import models, transaction
 
-from messaging.models import OnboardingDraft, SecondFactor, Trigger, WebhookEndpoint
+from messaging.models import NotificationRule, OnboardingDraft, SecondFactor, Trigger, WebhookEndpoint
 from partners import services
 from partners.secrets import reencrypt
 
@@ -16,6 +16,7 @@ COLUMNS: tuple[tuple[type[models.Model], tuple[str, ...]], ...] = (
     (WebhookEndpoint, ("secret_encrypted", "previous_secret_encrypted")),
     (Trigger, ("secret_encrypted",)),
     (SecondFactor, ("secret_encrypted",)),
+    (NotificationRule, ("secret_encrypted",)),
 )
 
 

@@ -6,6 +6,7 @@ import uuid
 from functools import partial
 from typing import Any
 
+from django.views.decorators.debug import sensitive_variables
 from drf_spectacular.utils import OpenApiExample, OpenApiParameter
 from rest_framework import serializers
 from rest_framework.request import Request
@@ -20,7 +21,7 @@ from messaging.api.named import NotificationRuleRef, NotifiedGroup, WebhookRef
 from messaging.api.pagination import PAGING, listing, read_list, simple_list
 from messaging.api.reading import Param, read_parameters
 from messaging.api.references import id_of
-from messaging.choices import NotificationChannel, NotificationState
+from messaging.choices import NotificationChannel, NotificationState, Severity
 from messaging.notifications import selectors
 from messaging.notifications.services import notifying
 from messaging.notifications.services import rules as services
@@ -49,6 +50,13 @@ _EXAMPLE = OpenApiExample(
 )
 
 
+class TimeOfDay(serializers.TimeField):
+    """A time of the day, HH:MM."""
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(format="%H:%M", input_formats=["%H:%M"], **kwargs)
+
+
 class RuleBody(OptionalReasonBody):
     """A new rule."""
 
@@ -66,6 +74,33 @@ class RuleBody(OptionalReasonBody):
         min_value=0,
         max_value=WINDOW_MOST,
         help_text="Seconds within which the same event again is counted and not reported; 0 = every event is reported.",
+    )
+    least = serializers.ChoiceField(
+        choices=Severity.choices, required=False, help_text="What is less bad is not reported; info = everything."
+    )
+    quiet_from = TimeOfDay(
+        required=False, allow_null=True, help_text="From then to quiet_to only what is critical is sent; null = always."
+    )
+    quiet_to = TimeOfDay(required=False, allow_null=True, help_text="What waited is sent then.")
+    quiet_zone = Text(max_length=64, required=False, help_text="Time zone of the quiet hours; UTC if absent.")
+    escalate_after = Whole(
+        required=False,
+        min_value=0,
+        max_value=WINDOW_MOST,
+        help_text="Seconds after which an incident that nobody has acknowledged is notified by escalate_to; 0 = never.",
+    )
+    escalate_to = IdIn("rule", required=False, allow_null=True, help_text="The rule that notifies it then.")
+    secret = Text(
+        max_length=500,
+        required=False,
+        write_only=True,
+        help_text="Slack, Teams: the address of the incoming webhook. PagerDuty, Opsgenie: the integration's key.",
+    )
+    address = Text(
+        max_length=500,
+        required=False,
+        allow_blank=True,
+        help_text="PagerDuty and Opsgenie: another address than the usual one, such as https://api.eu.opsgenie.com.",
     )
     name = Text(max_length=80)
     events = serializers.ListField(child=serializers.ChoiceField(choices=NOTIFIABLE), allow_empty=False)
@@ -95,6 +130,13 @@ class RuleSerializer(serializers.Serializer):
     recipients = serializers.ListField(child=serializers.CharField())
     endpoint = WebhookRef(allow_null=True)
     window = serializers.IntegerField(help_text="Seconds.")
+    least = serializers.ChoiceField(choices=Severity.choices)
+    quiet_from = TimeOfDay(allow_null=True)
+    quiet_to = TimeOfDay(allow_null=True)
+    quiet_zone = serializers.CharField()
+    escalate_after = serializers.IntegerField(help_text="Seconds.")
+    escalate_to = NotificationRuleRef(allow_null=True)
+    address = serializers.CharField()
     created_at = serializers.DateTimeField()
     updated_at = serializers.DateTimeField()
 
@@ -146,6 +188,7 @@ class NotificationRules(Endpoint):
         headers=(_LOCATION,),
         examples=(_EXAMPLE,),
     )
+    @sensitive_variables()
     def post(self, request: Request) -> Response:
         read_parameters(request, ())
         values = validated(RuleBody, request.data)
@@ -175,6 +218,7 @@ class OneNotificationRule(Endpoint):
         problems=_CONDITIONAL,
         headers=(IF_MATCH,),
     )
+    @sensitive_variables()
     def patch(self, request: Request, rule: str) -> Response:
         read_parameters(request, ())
         expected = expected_revision(request)

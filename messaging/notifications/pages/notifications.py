@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from datetime import time
 from typing import Any
 
 from django.conf import settings
@@ -11,9 +12,10 @@ from django.http import HttpRequest, HttpResponse, QueryDict
 from django.urls import reverse
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
+from django.views.decorators.debug import sensitive_post_parameters, sensitive_variables
 
 from messaging.access.selectors.reach import read_id
-from messaging.choices import NotificationChannel, NotificationState
+from messaging.choices import NotificationChannel, NotificationState, Severity
 from messaging.console import cells
 from messaging.console.access import actor, requires
 from messaging.console.rendering import dialog, keyset_page, page, posted, problems, see_other
@@ -74,9 +76,15 @@ def _switch(rule: NotificationRule) -> SafeString:
     return format_html(said, look[0], look[1], icon(look[2], "state-icon"), look[3])
 
 
+def whom(rule: NotificationRule) -> str:
+    """Who is notified, in a few words."""
+    return str(rule.endpoint or ", ".join(rule.recipients) or rule.get_channel_display())
+
+
 def _only(rule: NotificationRule) -> str:
+    least = "" if rule.least == Severity.INFO else Severity(rule.least).label.lower()
     of = f"partners of {rule.group.name}" if rule.group else ""
-    return f"{of} {', '.join(rule.causes)}".strip() or "—"
+    return "; ".join(one for one in (least, of, ", ".join(rule.causes)) if one) or "—"
 
 
 _RULES = (
@@ -87,7 +95,7 @@ _RULES = (
     Column("State", _switch),
     Column("Events", lambda rule: ", ".join(rule.events)),
     Column("Only", _only),
-    Column("Whom", lambda rule: rule.endpoint or ", ".join(rule.recipients)),
+    Column("Whom", lambda rule: whom(rule)),
 )
 
 
@@ -119,12 +127,15 @@ def rule_page(request: HttpRequest, reference: str) -> HttpResponse:
     rule = _found(reference)
     found = selectors.notifications(rule_id=rule.pk)
     context = keyset_page(request, f"console.notification-rule.{rule.pk}", found, order=("-id",), filters={})
-    context |= {"rule": rule, "window": duration(rule.window), "no_mail": _no_mail()}
+    context |= {"rule": rule, "window": duration(rule.window), "no_mail": _no_mail(), "whom": whom(rule)}
+    context["escalates"] = duration(rule.escalate_after)
     context["table"] = _told(context["rows"], one_rule=True)
     return page(request, "console/notifications/notification_rule.html", context)
 
 
+@sensitive_post_parameters("secret")
 @requires(SCOPE, methods=("GET", "POST"))
+@sensitive_variables()
 def rule_new(request: HttpRequest) -> HttpResponse:
     """The form; POST makes the rule."""
     if request.method != "POST":
@@ -141,7 +152,9 @@ def rule_new(request: HttpRequest) -> HttpResponse:
     return see_other("console:notification-rule", made.public_id)
 
 
+@sensitive_post_parameters("secret")
 @requires(SCOPE, methods=("GET", "POST"))
+@sensitive_variables()
 def rule_edit(request: HttpRequest, reference: str) -> HttpResponse:
     """The same form for a rule that there is."""
     rule = _found(reference)
@@ -164,8 +177,9 @@ def rule_test(request: HttpRequest, reference: str) -> HttpResponse:
     if one.last_error:
         notices.error(request, f"The test did not get out: {one.last_error}")
     else:
-        by = "mail server" if one.rule.channel == NotificationChannel.MAIL else "endpoint"
-        notices.success(request, f"The test was taken by the {by}.")
+        by = {NotificationChannel.MAIL: "the mail server", NotificationChannel.WEBHOOK: "the endpoint"}
+        channel = NotificationChannel(one.rule.channel)
+        notices.success(request, f"The test was taken by {by.get(channel, channel.label)}.")
     return see_other("console:notification-rule", reference)
 
 
@@ -202,12 +216,26 @@ def _read(given: QueryDict) -> RuleFields:
         "causes": texts["causes"].split(),
         "channel": texts["channel"],
         "recipients": texts["recipients"].split(),
+        "least": texts["least"] or Severity.INFO,
+        "quiet_zone": texts["quiet_zone"].strip() or "UTC",
+        "address": texts["address"].strip(),
+        "secret": given.get("secret", "").strip(),
     }
     try:
         values["window"] = read_duration(texts["window"]) if texts["window"].strip() else 0
     except ValueError as error:
         errors["window"] = [str(error)]
+    for name in ("quiet_from", "quiet_to"):
+        try:
+            values[name] = time.fromisoformat(texts[name].strip()) if texts[name].strip() else None
+        except ValueError:
+            errors[name] = ["A time of the day, such as 22:00."]
     try:
+        values["escalate_after"] = read_duration(texts["escalate_after"]) if texts["escalate_after"].strip() else 0
+    except ValueError as error:
+        errors["escalate_after"] = [str(error)]
+    try:
+        values["escalate_to"] = read_id("rule", texts["escalate_to"]) if texts["escalate_to"] else None
         values["group"] = read_id("grp", texts["group"]) if texts["group"] else None
         values["endpoint"] = read_id("whe", texts["endpoint"]) if texts["endpoint"] else None
     except BadPublicId as error:
@@ -218,7 +246,10 @@ def _read(given: QueryDict) -> RuleFields:
 
 
 def _typed(given: QueryDict) -> dict[str, Any]:
-    names = ("name", "enabled", "causes", "channel", "recipients", "window", "group", "endpoint")
+    names = (
+        *("name", "enabled", "causes", "channel", "recipients", "window", "group", "endpoint", "least", "address"),
+        *("quiet_from", "quiet_to", "quiet_zone", "escalate_after", "escalate_to"),
+    )
     texts: dict[str, Any] = {name: given.get(name, "").replace("\x00", "") for name in names}
     return texts | {"events": [one for one in given.getlist("events") if one in NOTIFIABLE]}
 
@@ -230,6 +261,10 @@ def _texts(rule: NotificationRule) -> dict[str, Any]:
         "causes": "\n".join(rule.causes),
         "recipients": "\n".join(rule.recipients),
         "window": duration(rule.window) if rule.window else "0",
+        "quiet_from": f"{rule.quiet_from:%H:%M}" if rule.quiet_from is not None else "",
+        "quiet_to": f"{rule.quiet_to:%H:%M}" if rule.quiet_to is not None else "",
+        "escalate_after": duration(rule.escalate_after) if rule.escalate_after else "",
+        "escalate_to": rule.escalate_to.public_id if rule.escalate_to is not None else "",
         "group": rule.group.public_id if rule.group is not None else "",
         "endpoint": rule.endpoint.public_id if rule.endpoint is not None else "",
     }
@@ -253,6 +288,9 @@ def _form(
         "groups": list(PartnerGroup.objects.order_by("name")[:_MOST_CHOICES]),
         "endpoints": list(selectors.webhook_endpoints().order_by("id")[:_MOST_CHOICES]),
         "channels": NotificationChannel.choices,
+        "severities": Severity.choices,
+        "others": [one for one in selectors.rules().order_by("name")[:_MOST_CHOICES] if one != rule],
+        "has_secret": rule is not None and bool(rule.secret_encrypted),
         "no_mail": _no_mail(),
         "once": once(request, _ONCE) if rule is None else "",
     }

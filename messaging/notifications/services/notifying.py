@@ -12,14 +12,16 @@ import uuid
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
+from zoneinfo import ZoneInfo
 
 from django.conf import settings
 from django.core.mail import EmailMessage, get_connection
 from django.db import transaction
 
-from messaging.choices import NotificationChannel, NotificationState
+from messaging import causes
+from messaging.choices import IncidentState, NotificationChannel, NotificationState, Severity
 from messaging.journal import audit
 from messaging.journal.audit import Actor
 from messaging.models import (
@@ -35,11 +37,12 @@ from messaging.models import (
 from messaging.models.base import existing
 from messaging.models.bulk import bulk_set
 from messaging.models.feed import Position
+from messaging.notifications.services import channels, webhooks
 from messaging.notifications.services import texts as notification_texts
-from messaging.notifications.services import webhooks
 from messaging.notifications.services.texts import Happening
 from messaging.transports.base import printable
 from partners.models import Party
+from partners.secrets import SecretUnreadable, decrypt
 from partners.transports import MailServer, mail_server
 from rmhub import clock
 from rmhub.ids import BadPublicId, floor_id, read_public_id
@@ -50,6 +53,7 @@ log = logging.getLogger(__name__)
 SCHEDULE = (60, 300, 1800, 7200, 21_600)  # seconds before attempt 2, 3 ...
 KEPT = timedelta(days=90)
 MAIL_TIMEOUT = 10  # seconds for each step of the talk with the mail server
+_RANK = {severity: rank for rank, severity in enumerate(Severity.values)}
 _READ_AT_ONCE = 500
 _ROUNDS = 20
 _CLAIM = 8
@@ -58,8 +62,10 @@ _LEASE = timedelta(seconds=300)
 
 
 def notify_due() -> tuple[int, int]:
-    """One round: what is new in the feed, then what is due. Returns how many were made, and how many were tried."""
-    made = read_feed()
+    """One round: what is new in the feed, what nobody has taken, then what is due. Returns how many were made, and how
+    many were tried.
+    """
+    made = read_feed() + escalate_due()
     return made, send_due()
 
 
@@ -85,7 +91,7 @@ def _read_once() -> tuple[int, bool]:
             begin = NotificationCursor(id=1, xid=end.xid, event_id=end.id)
             NotificationCursor.objects.bulk_create([begin], ignore_conflicts=True)
             return 0, False
-        rules = list(NotificationRule.objects.filter(enabled=True).select_related("group", "endpoint"))
+        rules = list(NotificationRule.objects.filter(enabled=True).select_related("group", "endpoint", "escalate_to"))
         at = Position(cursor.xid, cursor.event_id)
         if feed.is_ahead(at):
             _move(cursor, feed.latest())
@@ -171,6 +177,8 @@ def _matches(rule: NotificationRule, happening: Happening, members: dict[uuid.UU
         return False
     if rule.causes and happening.cause not in rule.causes:
         return False
+    if _RANK[happening.severity] < _RANK[rule.least]:
+        return False
     if rule.group_id is not None:
         partner = happening.pair.partner_id if happening.pair is not None else None
         if partner not in members[rule.group_id]:
@@ -184,14 +192,74 @@ def _matches(rule: NotificationRule, happening: Happening, members: dict[uuid.UU
 
 
 def _make(rule: NotificationRule, happening: Happening, folded_before: int) -> Notification:
-    return Notification.objects.create(
+    now = clock.now()
+    incident = happening.incident
+    one = Notification(
         rule=rule,
-        incident=happening.incident,
+        incident=incident,
         key=happening.key,
-        due_at=clock.now(),
+        due_at=due_of(rule, happening.severity, now),
         created_at=happening.event.at,
         **notification_texts.of(happening, rule, folded_before=folded_before),
     )
+    if incident is not None and happening.event.type == "incident.opened":
+        one.escalates_at = _escalates(rule, now)
+    if incident is not None and rule.quiet_from is not None and happening.event.type == "incident.resolved":
+        # What began and ended in quiet hours is nobody's business any more.
+        held = Notification.objects.filter(rule=rule, incident=incident, due_at__gt=now, attempts=0)
+        if held.update(state=NotificationState.DROPPED, due_at=None):
+            one.state, one.due_at = NotificationState.DROPPED, None
+    one.save(force_insert=True)
+    return one
+
+
+def _escalates(rule: NotificationRule, now: datetime) -> datetime | None:
+    if not rule.escalate_after or rule.escalate_to_id is None:
+        return None
+    return now + timedelta(seconds=rule.escalate_after)
+
+
+def due_of(rule: NotificationRule, severity: str, now: datetime) -> datetime:
+    """When something of this severity is sent: now, or at the end of the rule's quiet hours."""
+    if rule.quiet_from is None or rule.quiet_to is None or severity == Severity.CRITICAL:
+        return now
+    zone = ZoneInfo(rule.quiet_zone)
+    local = now.astimezone(zone)
+    for day in (local.date() - timedelta(days=1), local.date()):
+        begin = datetime.combine(day, rule.quiet_from, zone)
+        overnight = timedelta(days=rule.quiet_to <= rule.quiet_from)
+        end = datetime.combine(day + overnight, rule.quiet_to, zone)
+        if begin <= local < end:
+            return end.astimezone(UTC)
+    return now
+
+
+def escalate_due() -> int:
+    """Notifies the next rule of what nobody has acknowledged in time. Returns how many were made."""
+    now = clock.now()
+    with transaction.atomic():
+        due = Notification.objects.filter(escalates_at__lte=now).select_related("rule__escalate_to", "incident__pair")
+        rows = list(due.select_for_update(skip_locked=True, of=("self",)).order_by("escalates_at")[:_READ_AT_ONCE])
+        made = 0
+        for first in rows:
+            incident, rule = first.incident, first.rule.escalate_to
+            first.escalates_at = None
+            snoozed = incident is not None and incident.snoozed_until is not None and incident.snoozed_until > now
+            if incident is None or incident.state != IncidentState.OPEN or snoozed or rule is None or not rule.enabled:
+                continue
+            severity = causes.lookup(incident.cause).severity
+            Notification.objects.create(
+                rule=rule,
+                incident=incident,
+                key=f"escalated|{incident.public_id}",
+                due_at=due_of(rule, severity, now),
+                escalates_at=_escalates(rule, now),
+                created_at=now,
+                **notification_texts.of_escalation(rule, first),
+            )
+            made += 1
+        bulk_set(rows, ("escalates_at",))
+    return made
 
 
 # ---- sending
@@ -245,7 +313,9 @@ def talk(one: Notification) -> Outcome:
     """Sends one notification; without the database, for it may run in a thread of its own. Never raises."""
     if one.rule.channel == NotificationChannel.WEBHOOK:
         return _post(one)
-    return _mail(one)
+    if one.rule.channel == NotificationChannel.MAIL:
+        return _mail(one)
+    return _alert(one)
 
 
 def drop_old(now: datetime) -> int:
@@ -293,6 +363,34 @@ def _post(one: Notification) -> Outcome:
     if answer.status is not None and 200 <= answer.status < 300:
         return Outcome()
     return Outcome(answer.error or f"The endpoint answered {answer.status}.", final=answer.status == 410)
+
+
+def _alert(one: Notification) -> Outcome:
+    rule, event = one.rule, one.data
+    try:
+        secret = decrypt(bytes(rule.secret_encrypted))
+    except SecretUnreadable:
+        return Outcome("The secret of this rule cannot be decrypted: restore the key, or enter the secret again.")
+    facts = event["data"]
+    told = facts["notification"]
+    message = channels.Message(
+        subject=one.subject,
+        body=one.body,
+        link=told["link"],
+        alert=str(facts.get("incident") or one.key),
+        event=event["type"],
+        severity=told["severity"],
+        source=settings.RMHUB_NAME,
+        data={name: facts[name] for name in ("incident", "number", "pair", "cause", "detail") if facts.get(name)},
+    )
+    asked = channels.request(rule.channel, message, secret=secret, address=rule.address)
+    answer = webhooks.send(asked.url, asked.body, asked.headers)
+    if answer.status is not None and 200 <= answer.status < 300:
+        return Outcome()
+    name = rule.get_channel_display()
+    # Too many requests come through later, and so does what their server could not do now.
+    final = answer.status is not None and 400 <= answer.status < 500 and answer.status not in (408, 429)
+    return Outcome(answer.error or f"{name} answered {answer.status}.", final=final)
 
 
 def _mail(one: Notification) -> Outcome:

@@ -6,19 +6,24 @@ import hashlib
 import json
 import uuid
 from collections.abc import Mapping, Sequence
+from datetime import time
 from typing import Any, TypedDict, Unpack
+from zoneinfo import available_timezones
 
 from django.core.exceptions import ValidationError
 from django.core.validators import validate_email
 from django.db import transaction
 
-from messaging.choices import NotificationChannel
+from messaging.choices import NotificationChannel, Severity
 from messaging.exceptions import InvalidSubmission, Stale
 from messaging.journal import audit
 from messaging.journal.audit import Actor
 from messaging.models import NotificationRule, WebhookEndpoint
 from messaging.models.base import existing
+from messaging.notifications.services.channels import ALERTING, ALERTS
+from messaging.notifications.services.webhooks import refuse_url
 from partners.models import PartnerGroup
+from partners.secrets import SecretUnreadable, decrypt, encrypt
 from rmhub import clock
 
 # What a person can be told of: nothing that comes with every message.
@@ -55,10 +60,13 @@ NOTIFIABLE = (
 RECIPIENTS_MOST = 50
 CAUSES_MOST = 100
 WINDOW_MOST = 7 * 86_400
+_STEPS_MOST = 5
 
 
 class RuleFields(TypedDict, total=False):
-    """What can be changed of a rule. `group` and `endpoint` are ids, or None; `window` is in seconds."""
+    """What can be changed of a rule. `group`, `endpoint` and `escalate_to` are ids, or None; `window` and
+    `escalate_after` are in seconds. `secret`: "" keeps the one that there is.
+    """
 
     name: str
     enabled: bool
@@ -69,6 +77,14 @@ class RuleFields(TypedDict, total=False):
     recipients: Sequence[str]
     endpoint: uuid.UUID | None
     window: int
+    least: str
+    quiet_from: time | None
+    quiet_to: time | None
+    quiet_zone: str
+    escalate_after: int
+    escalate_to: uuid.UUID | None
+    address: str
+    secret: str
 
 
 def rule_create(*, actor: Actor, reason: str = "", **fields: Unpack[RuleFields]) -> NotificationRule:
@@ -128,11 +144,20 @@ def described(rule: NotificationRule) -> dict[str, object]:
         "recipients": list(rule.recipients),
         "endpoint": rule.endpoint.public_id if rule.endpoint is not None else None,
         "window": rule.window,
+        "least": str(rule.least),
+        "quiet_from": f"{rule.quiet_from:%H:%M}" if rule.quiet_from is not None else None,
+        "quiet_to": f"{rule.quiet_to:%H:%M}" if rule.quiet_to is not None else None,
+        "quiet_zone": rule.quiet_zone,
+        "escalate_after": rule.escalate_after,
+        "escalate_to": rule.escalate_to.name if rule.escalate_to is not None else None,
+        "address": rule.address,
+        # Another one is another revision; what it is stands nowhere.
+        "secret": hashlib.sha256(bytes(rule.secret_encrypted)).hexdigest()[:8] if rule.secret_encrypted else None,
     }
 
 
 def _locked(rule_id: uuid.UUID, expected: str | None) -> NotificationRule:
-    found = NotificationRule.objects.select_related("group", "endpoint").select_for_update(of=("self",))
+    found = NotificationRule.objects.select_related("group", "endpoint", "escalate_to").select_for_update(of=("self",))
     rule = existing(found, rule_id)
     if expected is not None and revision(rule) != expected:
         raise Stale("This rule changed since you looked at it: look again before you change it.", version=0)
@@ -144,8 +169,11 @@ def _apply(rule: NotificationRule, fields: RuleFields) -> None:
     errors: dict[str, list[str]] = {}
     given: Mapping[str, Any] = fields
     for name, value in given.items():
-        if name in ("group", "endpoint"):
-            kind: Any = PartnerGroup if name == "group" else WebhookEndpoint
+        if name == "secret":
+            if value:
+                rule.secret_encrypted = encrypt(value.strip())
+        elif name in ("group", "endpoint", "escalate_to"):
+            kind: Any = {"group": PartnerGroup, "endpoint": WebhookEndpoint}.get(name, NotificationRule)
             found = kind.objects.filter(pk=value).first() if value is not None else None
             setattr(rule, name, found)
             if value is not None and found is None:
@@ -174,19 +202,77 @@ def _faults(rule: NotificationRule) -> list[tuple[str, str]]:
         found.append(("causes", f"At most {CAUSES_MOST} codes, such as cert_expired (docs/causes.md)."))
     if type(rule.window) is not int or not 0 <= rule.window <= WINDOW_MOST:
         found.append(("window", "From 0 (every event is reported) to 604800 seconds (a week)."))
+    if rule.least not in Severity.values:
+        found.append(("least", f"One of {', '.join(Severity.values)}."))
+    found += _faults_of_quiet_hours(rule) + _faults_of_escalation(rule)
     if rule.channel == NotificationChannel.MAIL:
         found += _faults_of_mail(rule)
     elif rule.channel == NotificationChannel.WEBHOOK:
-        rule.recipients = []
         if rule.endpoint is None:
             found.append(("endpoint", "Choose the webhook endpoint that is notified."))
+    elif rule.channel in NotificationChannel.values:
+        found += _faults_of_service(rule)
     else:
-        found.append(("channel", "mail or webhook."))
+        found.append(("channel", f"One of {', '.join(NotificationChannel.values)}."))
+    if rule.channel != NotificationChannel.MAIL:
+        rule.recipients = []
+    if rule.channel != NotificationChannel.WEBHOOK:
+        rule.endpoint = None
+    if rule.channel in (NotificationChannel.MAIL, NotificationChannel.WEBHOOK):
+        rule.secret_encrypted = b""
+    if rule.channel not in ALERTING:
+        rule.address = ""
+    return found
+
+
+def _faults_of_quiet_hours(rule: NotificationRule) -> list[tuple[str, str]]:
+    if (rule.quiet_from is None) != (rule.quiet_to is None):
+        missing = "quiet_from" if rule.quiet_from is None else "quiet_to"
+        return [(missing, "Quiet hours have a beginning and an end, such as 22:00 and 07:00.")]
+    if rule.quiet_from is not None and rule.quiet_from == rule.quiet_to:
+        return [("quiet_to", "Quiet hours end at another time than they begin.")]
+    if rule.quiet_zone not in available_timezones():
+        return [("quiet_zone", "A time zone such as Europe/Berlin or UTC.")]
+    return []
+
+
+def _faults_of_escalation(rule: NotificationRule) -> list[tuple[str, str]]:
+    if type(rule.escalate_after) is not int or not 0 <= rule.escalate_after <= WINDOW_MOST:
+        return [("escalate_after", "From 0 (never) to 604800 seconds (a week).")]
+    if bool(rule.escalate_after) != (rule.escalate_to is not None):
+        missing = "escalate_to" if rule.escalate_after else "escalate_after"
+        return [(missing, "An escalation has a time, and a rule that is notified then.")]
+    if rule.escalate_to is not None and "incident.opened" not in rule.events:
+        return [("events", "What escalates is incidents: choose incident.opened.")]
+    following, steps = rule.escalate_to, 0
+    while following is not None and steps < _STEPS_MOST:
+        if following.pk == rule.pk:
+            return [("escalate_to", "These rules would escalate to each other for ever.")]
+        following, steps = following.escalate_to, steps + 1
+    return [] if following is None else [("escalate_to", f"At most {_STEPS_MOST} rules one after another.")]
+
+
+def _faults_of_service(rule: NotificationRule) -> list[tuple[str, str]]:
+    """Of Slack, Teams, PagerDuty and Opsgenie: the secret, which is an address or a key, and what they are told."""
+    try:
+        secret = decrypt(bytes(rule.secret_encrypted)) if rule.secret_encrypted else ""
+    except SecretUnreadable:
+        return [("secret", "It cannot be decrypted any more: enter it again.")]
+    if rule.channel not in ALERTING:
+        if not secret:
+            return [("secret", "Enter the address of the incoming webhook.")]
+        return [("secret", refused)] if (refused := refuse_url(secret)) else []
+    found: list[tuple[str, str]] = []
+    if not secret or not secret.isascii() or not secret.isprintable() or " " in secret or len(secret) > 200:
+        found.append(("secret", "Enter the integration's key: printable ASCII without blanks."))
+    if rule.address and (refused := refuse_url(rule.address)):
+        found.append(("address", refused))
+    if set(rule.events) - set(ALERTS):
+        found.append(("events", f"Alerts are about incidents: {', '.join(ALERTS)}."))
     return found
 
 
 def _faults_of_mail(rule: NotificationRule) -> list[tuple[str, str]]:
-    rule.endpoint = None
     if not rule.recipients:
         return [("recipients", "Enter at least one mail address.")]
     if len(rule.recipients) > RECIPIENTS_MOST:

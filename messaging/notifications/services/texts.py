@@ -10,8 +10,9 @@ from typing import Any
 from django.conf import settings
 
 from messaging import causes
+from messaging.choices import Severity
 from messaging.journal import events
-from messaging.models import Event, Incident, NotificationRule, Pair
+from messaging.models import Event, Incident, Notification, NotificationRule, Pair
 
 _WORDS: dict[str, str] = {
     "incident.opened": "opened",
@@ -77,6 +78,11 @@ class Happening:
     cause: str
 
     @property
+    def severity(self) -> str:
+        """How bad its cause is; what has none is for information."""
+        return causes.lookup(self.cause).severity if self.cause else Severity.INFO.value
+
+    @property
     def key(self) -> str:
         """What is the same trouble: type, what it is about, cause."""
         data = self.event.data
@@ -105,8 +111,28 @@ def of(happening: Happening, rule: NotificationRule, *, folded_before: int) -> d
     data = told["data"]
     assert isinstance(data, dict)
     # The event as webhooks show it, with what the notification adds.
-    told = {**told, "data": {**data, "notification": _told(rule, subject, folded_before)}}
+    link = settings.RMHUB_PUBLIC_URL + _path(happening)
+    more = _told(rule, subject, happening.severity, link) | {"folded": folded_before}
+    told = {**told, "data": {**data, "notification": more}}
     return {"subject": subject, "body": _body(happening, rule, title, folded_before), "data": told}
+
+
+def of_escalation(rule: NotificationRule, first: Notification) -> dict[str, Any]:
+    """What is told when nobody has taken an incident that `first` reported. `rule`: the one that is escalated to."""
+    incident = first.incident
+    assert incident is not None
+    minutes = first.rule.escalate_after // 60
+    waited = f"{minutes} min" if minutes else f"{first.rule.escalate_after} s"
+    known = causes.lookup(incident.cause)
+    where = incident.pair.code if incident.pair is not None else ""
+    title = f"{incident} not acknowledged for {waited}: {known.label}{f', {where}' if where else ''}"
+    subject = line(f"[{settings.RMHUB_ENVIRONMENT}] {title}", 200)
+    before = first.data["data"]["notification"]
+    more = _told(rule, subject, known.severity, before["link"]) | {"escalated": True}
+    data = {**first.data, "data": {**first.data["data"], "notification": more}}
+    reported = f"The rule {first.rule.name} reported it, and nobody has acknowledged it."
+    body = f"{line(title, 300)}\n\n{reported}\n\n{first.body}"
+    return {"subject": subject, "body": body, "data": data}
 
 
 def of_test(rule: NotificationRule, by: str, now: datetime) -> dict[str, Any]:
@@ -116,7 +142,8 @@ def of_test(rule: NotificationRule, by: str, now: datetime) -> dict[str, Any]:
         f"{by} tests the notification rule {rule.name} of {settings.RMHUB_NAME}.\n"
         f"It reports: {', '.join(rule.events)}.\n\nNothing has happened, and nothing is to be done.\n"
     )
-    data = {"by": by, "notification": _told(rule, subject, 0)}
+    link = f"{settings.RMHUB_PUBLIC_URL}/notifications/{rule.public_id}/"
+    data = {"by": by, "notification": _told(rule, subject, Severity.INFO, link)}
     told = {"type": "webhook_endpoint.test", "data": data, "timestamp": now.isoformat()}
     return {"subject": subject, "body": body, "data": told}
 
@@ -162,5 +189,6 @@ def _path(happening: Happening) -> str:
     return "/"
 
 
-def _told(rule: NotificationRule, subject: str, folded_before: int) -> dict[str, Any]:
-    return {"rule": rule.public_id, "name": rule.name, "subject": subject, "folded": folded_before}
+def _told(rule: NotificationRule, subject: str, severity: str, link: str) -> dict[str, Any]:
+    named = {"rule": rule.public_id, "name": rule.name, "subject": subject, "folded": 0}
+    return {**named, "severity": str(severity), "link": link}

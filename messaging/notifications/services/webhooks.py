@@ -9,7 +9,7 @@ import json
 import secrets
 import socket
 import uuid
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -151,7 +151,7 @@ def _described(endpoint: WebhookEndpoint) -> dict[str, object]:
 def _check(url: str, types: Sequence[str], *, name: str, new: str | None = "") -> None:
     """Raises InvalidSubmission. An address that did not change (`new` is None) is not looked up again."""
     errors: dict[str, list[str]] = {}
-    if new is not None and (problem := _refuse_url(url)) is not None:
+    if new is not None and (problem := refuse_url(url)) is not None:
         errors["url"] = [problem]
     if unknown := sorted(set(types) - set(events.TYPES)):
         errors["types"] = [f"Unknown: {', '.join(unknown)}. Known: {', '.join(events.TYPES)}."]
@@ -230,8 +230,6 @@ class Outcome:
 def post(delivery: WebhookDelivery) -> Outcome:
     """Posts one delivery; without the database, for it runs in a thread of its own. Never raises."""
     endpoint = delivery.endpoint
-    if (problem := _refuse_url(endpoint.url)) is not None:
-        return Outcome(error=problem)
     now = clock.now()
     try:
         keys = _keys(endpoint, now)
@@ -240,17 +238,23 @@ def post(delivery: WebhookDelivery) -> Outcome:
     body = json.dumps(delivery.body, separators=(",", ":")).encode()
     at = str(int(now.timestamp()))
     headers = {
-        "Content-Type": "application/json",
-        "User-Agent": "rmhub",
         "webhook-id": public_id("dlv", delivery.pk),
         "webhook-timestamp": at,
         "webhook-signature": " ".join(sign(key, public_id("dlv", delivery.pk), at, body) for key in keys),
     }
+    return send(endpoint.url, body, headers)
+
+
+def send(url: str, body: bytes, headers: Mapping[str, str]) -> Outcome:
+    """Posts JSON to an address that may be posted to; without the database. Never raises."""
+    if (problem := refuse_url(url)) is not None:
+        return Outcome(error=problem)
+    headers = {"Content-Type": "application/json", "User-Agent": "rmhub", **headers}
     pool = _any_pool if settings.RMHUB_WEBHOOK_ALLOW_PRIVATE else _public_pool
     try:
         with time_limit(TIMEOUT):
             answer = pool.request(
-                "POST", endpoint.url, body=body, headers=headers, redirect=False, timeout=TIMEOUT, preload_content=False
+                "POST", url, body=body, headers=headers, redirect=False, timeout=TIMEOUT, preload_content=False
             )
             _let_go(answer)
     except (urllib3.exceptions.HTTPError, OSError, ValueError) as error:
@@ -346,7 +350,7 @@ def _retry(delivery: WebhookDelivery, now: datetime, retry_after: int | None) ->
     delivery.due_at = now + timedelta(seconds=max(wait + jitter, retry_after or 0))
 
 
-def _refuse_url(url: str) -> str | None:
+def refuse_url(url: str) -> str | None:
     """Why we do not post to this URL, or None. Private addresses only if the installation allows them (SSRF)."""
     if len(url) > 500 or not url.isprintable() or " " in url:
         return "An address of at most 500 characters, without blanks and control characters, please."
