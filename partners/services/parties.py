@@ -229,6 +229,12 @@ def _replace_identifiers(party: Party, identifiers: Sequence[tuple[str, str]]) -
     PartyIdentifier.objects.filter(party=party).delete()
     errors: list[str] = []
     for rank, (context, value) in enumerate(identifiers):
+        taken = PartyIdentifier.objects.filter(context=context.strip(), value=value.strip()).select_related("party")
+        if (other := taken.first()) is not None:
+            archived = ", which is archived" if other.party.archived_at else ""
+            whose = "it is given twice" if other.party_id == party.pk else f"it belongs to {other.party}{archived}"
+            errors.append(f"Identifier {rank + 1}: {other}: {whose}.")
+            continue
         try:
             save_checked(PartyIdentifier(party=party, context=context, value=value, rank=rank))
         except PartnersError as error:

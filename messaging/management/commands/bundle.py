@@ -1,4 +1,6 @@
-"""`manage.py bundle export|import`: the whole set-up as one JSON document, out of one hub and into another."""
+"""`manage.py bundle export|import`: the whole set-up as one JSON document, out of one hub and into another; and many
+partners from a CSV file.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,7 @@ from django.core.management.base import BaseCommand, CommandError
 from messaging.choices import Interface
 from messaging.exceptions import ApplicationError, InvalidSubmission
 from messaging.journal.audit import Actor
-from messaging.onboarding.services import bundle, bundle_format
+from messaging.onboarding.services import bundle, bundle_format, partner_csv
 from partners import selectors
 from partners.exceptions import PartnersError
 
@@ -29,6 +31,8 @@ class Command(BaseCommand):
         export.add_argument("--partner", default="", help="name: only this partner, and whatever its agreements need")
         given = verbs.add_parser("import", help="read a bundle from a file, or - for standard input")
         given.add_argument("file")
+        given.add_argument("--csv", action="store_true", help="the file has partners, a row for each")
+        given.add_argument("--template", default="", help="with --csv: TPAId of an agreement to copy")
         given.add_argument("--dry-run", action="store_true", help="say what would happen, and do nothing")
         given.add_argument("--activate", action="store_true", help="put in force what is in force where it comes from")
         given.add_argument("--reason", default="", help="goes into the audit log")
@@ -62,8 +66,9 @@ class Command(BaseCommand):
             raise CommandError(f"{options['file']}: {error.strerror or error}", returncode=2) from error
         actor = Actor(getpass.getuser(), interface=Interface.SYSTEM, authentication="shell")
         try:
+            found = partner_csv.read(octets, options["template"]) if options["csv"] else bundle_format.read(octets)
             report = bundle.bundle_import(
-                bundle=bundle_format.read(octets),
+                bundle=found,
                 actor=actor,
                 reason=options["reason"],
                 dry_run=options["dry_run"],

@@ -16,11 +16,12 @@ from messaging.api.pagination import PAGING, listing, read_list
 from messaging.api.problems import Problem
 from messaging.api.reading import Param, read_parameters
 from messaging.api.references import id_of
+from messaging.exceptions import InvalidSubmission
 from messaging.models import BenchReport, OnboardingDraft
 from messaging.onboarding import selectors
 from messaging.onboarding.api.agreements import version_key
 from messaging.onboarding.serializers import onboarding as shapes
-from messaging.onboarding.services import bench, bundle, bundle_format
+from messaging.onboarding.services import bench, bundle, bundle_format, partner_csv
 from messaging.onboarding.services import drafts as onboarding_drafts
 from messaging.onboarding.services.bundle import ImportReport
 
@@ -259,7 +260,7 @@ class Bundle(Endpoint):
         id="bundle_import",
         tag="onboarding",
         scope="agreements:write",
-        summary="Import a bundle, or say what an import would do",
+        summary="Import a bundle, or partners from CSV; or say what an import would do",
         description="All of it or nothing. What is there already stays as it is; terms that differ become a draft. "
         "`reason` is needed unless it is a dry run. Needs the scope `partners:write` too.",
         request=shapes.BundleBody,
@@ -270,8 +271,14 @@ class Bundle(Endpoint):
         read_parameters(request, ())
         _require_too(request, "partners:write")
         values = validated(shapes.BundleBody, request.data)
+        if ("bundle" in values) == ("csv" in values):
+            raise InvalidSubmission({"bundle": ["Give either bundle or csv."]})
+        if "csv" in values:
+            found = partner_csv.read(values["csv"], values.get("template", ""))
+        else:
+            found = bundle_format.read_document(values["bundle"])
         report: ImportReport = bundle.bundle_import(
-            bundle=bundle_format.read_document(values["bundle"]),
+            bundle=found,
             actor=actor_of(request),
             reason=values["reason"],
             dry_run=values["dry_run"],

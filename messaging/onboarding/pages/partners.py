@@ -26,10 +26,11 @@ from messaging.onboarding.pages import agreements, parties, tables
 from messaging.onboarding.pages.changing import button, why_not
 from messaging.onboarding.pages.forms import INVALID, Errors, reason_of, refusals
 from messaging.onboarding.pages.tables import AgreementRow
-from messaging.onboarding.services import bundle, bundle_format
+from messaging.onboarding.services import bundle, bundle_format, partner_csv
 from messaging.onboarding.services import changing as onboarding_content
 from messaging.onboarding.services.bundle import ImportReport
 from messaging.pairs.selectors import pairs, screens
+from messaging.protocol import selecting
 from partners import selectors, services
 from partners.certificates import read as read_certificates
 from partners.choices import VersionState
@@ -266,28 +267,36 @@ SCOPE = "agreements:write"
 
 @requires(SCOPE, methods=("GET", "POST"))
 def bundle_page(request: HttpRequest) -> HttpResponse:
-    """GET: what can be done. POST: the dry run of a bundle, or (`do`) the import of what the dry run showed."""
+    """GET: what can be done. POST: the dry run of a bundle or of a CSV file, or (`do`) the import of what the dry run
+    showed.
+    """
     errors: Errors = {}
     report: ImportReport | None = None
     text, activate = "", request.POST.get("activate") == "on"
+    kind = "csv" if "csv" in request.POST or "csv_file" in request.FILES else "bundle"
+    template = request.POST.get("template", "")
     if request.method == "POST":
         try:
-            text = _text(request)
-            found = bundle_format.read(text)
+            text = _text(request, kind)
+            found = partner_csv.read(text, template) if kind == "csv" else bundle_format.read(text)
             report = bundle.bundle_import(bundle=found, actor=actor(request), reason="", dry_run=True)
             if "do" in request.POST and not report.problems:
                 done = bundle.bundle_import(
                     bundle=found, actor=actor(request), reason=reason_of(request), activate=activate
                 )
                 made, changed = done.count("create"), done.count("change")
-                notices.success(request, f"The bundle is imported: {made} created, {changed} changed.")
-                return see_other("console:agreements")
+                notices.success(request, f"The import is done: {made} created, {changed} changed.")
+                return see_other("console:agreements" if found.agreements else "console:partners")
         except INVALID as error:
             errors = refusals(error)
     context = {
         "report": report,
         "table": tables.bundle(report) if report is not None else None,
         "text": text if report is not None else "",
+        "kind": kind,
+        "template": template,
+        "templates": list(selectors.agreements()[:500]),
+        "columns": partner_csv.COLUMNS,
         "activate": activate,
         "errors": [(field if field == "reason" else "", one) for field, texts in errors.items() for one in texts],
         "given": request.POST,
@@ -297,14 +306,17 @@ def bundle_page(request: HttpRequest) -> HttpResponse:
     return page(request, "console/onboarding/bundle.html", context, status=422 if errors else 200)
 
 
-def _text(request: HttpRequest) -> str:
-    file = request.FILES.get("bundle_file")
+def _text(request: HttpRequest, kind: str) -> str:
+    file = request.FILES.get(f"{kind}_file")
     if file is None:
-        return request.POST.get("bundle", "").replace("\x00", "")
+        return request.POST.get(kind, "").replace("\x00", "")
     if (file.size or 0) > bundle_format.MAX_BYTES:
         raise InvalidSubmission({"bundle": ["The file is too large for a bundle."]})
+    content = file.read()
+    if kind == "csv":  # spreadsheets write it in many ways
+        return (selecting.text_of(content, "") or "").replace("\x00", "")
     try:
-        return str(file.read(), "utf-8-sig")
+        return str(content, "utf-8-sig")
     except UnicodeDecodeError:
         raise InvalidSubmission({"bundle": ["The file is not JSON in UTF-8."]}) from None
 

@@ -10,6 +10,7 @@ from messaging.api.fields import Flag, IdIn, IdOut, OptionalReasonBody, ReasonBo
 from messaging.api.named import PartyRef
 from messaging.models import OnboardingDraft
 from messaging.onboarding.selectors import Held
+from messaging.onboarding.services.bundle_format import MAX_BYTES
 from messaging.onboarding.services.drafts import SOURCES, STEPS
 from messaging.onboarding.services.making import FIELDS, Check, step_of
 from partners.certificates import MAX_TEXT, CertificateFacts
@@ -185,9 +186,21 @@ class BundleSerializer(serializers.Serializer):
 
 
 class BundleBody(OptionalReasonBody):
-    """A bundle to import."""
+    """A bundle to import, or a CSV file of partners."""
 
-    bundle = serializers.DictField(help_text="As GET /bundle gives it.")
+    bundle = serializers.DictField(required=False, help_text="As GET /bundle gives it.")
+    csv = Text(
+        required=False,
+        max_length=MAX_BYTES,
+        help_text="Instead of a bundle: partners, a row for each, below the headings name, identifiers "
+        "(DUNS:123456789), contact, time_zone, hours, groups, uri, address, transport, tpa_id and title.",
+    )
+    template = Text(
+        required=False,
+        max_length=255,
+        help_text="With csv: TPAId of the agreement whose own side, terms and services the new agreements get; without "
+        "it there are none.",
+    )
     dry_run = Flag(required=False, default=False, help_text="Say what would happen, and do nothing.")
     activate = Flag(
         required=False, default=False, help_text="Put agreements in force that are where the bundle comes from."
