@@ -241,6 +241,7 @@ def certificate_step(der: bytes | None, now: datetime, cause: str = "") -> Probe
         step.detail = f"{facts.subject}: valid from {facts.not_before:%Y-%m-%d %H:%M} UTC on."
     elif cause:
         step.verdict, step.cause = "failed", cause
+        step.facts["pem"] = facts.pem  # so that a person who has compared it can say that it is to be trusted
         step.detail = f"{facts.subject}, from {facts.issuer}, is not among what the hub trusts for this endpoint."
     elif left <= EXPIRING_DAYS:
         step.verdict, step.detail = "warning", f"{facts.subject}: {left} days left, until {until}."

@@ -17,6 +17,7 @@ from messaging.console.access import actor, requires
 from messaging.console.rendering import page, see_other
 from messaging.deliveries.pages.triggers import used_already
 from messaging.journal.audit import Actor
+from messaging.models import ProbeReport
 from messaging.onboarding.pages.changing import About, Crumbs, Subject, act, form_page, partners_crumb
 from messaging.onboarding.pages.fields import PemFile
 from messaging.onboarding.pages.forms import (
@@ -35,9 +36,11 @@ from messaging.onboarding.services import changing as onboarding
 from messaging.onboarding.services.changing import revision
 from messaging.resource import Verb
 from partners import certificates, selectors
+from partners.certificates import CertificateFacts
 from partners.choices import CredentialDirection, CredentialKind
 from partners.models import Credential, Endpoint, Party
 from rmhub import clock
+from rmhub.ids import BadPublicId
 
 SCOPE = "partners:write"
 _ONCE = "credential_form"
@@ -204,6 +207,9 @@ def endpoint_certificates(request: HttpRequest, reference: str) -> HttpResponse:
     here = resolve_url("console:endpoint", endpoint.public_id)
     errors: Errors = {}
     text, status = request.POST.get("certificates", "").replace("\x00", ""), 200
+    shown = None
+    if request.method != "POST" and (shown := _shown_to_us(endpoint, request.GET.get("report", ""))):
+        text = shown.pem
     if request.method == "POST":
         version = request.POST.get("version", "")
         try:
@@ -243,6 +249,7 @@ def endpoint_certificates(request: HttpRequest, reference: str) -> HttpResponse:
         "now": clock.now(),
         "version": revision(endpoint),
         "text": text,
+        "shown": shown,
         "errors": [(fields.get(name, ""), one) for name, texts in errors.items() for one in texts],
         "given": request.POST,
         "presets": _TRUST_PRESETS,
@@ -250,6 +257,16 @@ def endpoint_certificates(request: HttpRequest, reference: str) -> HttpResponse:
         "leave": way_back(request, here),
     }
     return page(request, "console/parts/dialog.html", context, fragments={"dialog": form}, status=status)
+
+
+def _shown_to_us(endpoint: Endpoint, reference: str) -> CertificateFacts | None:
+    """The certificate that the endpoint's server showed in this ping, and that was not trusted."""
+    try:
+        report = ProbeReport.objects.filter(endpoint=endpoint, pk=read_id("prb", reference)).first()
+    except BadPublicId:
+        return None
+    found = (step["facts"].get("pem", "") for step in report.steps) if report is not None else ()
+    return next(iter(certificates.read(next(filter(None, found), ""))), None)
 
 
 @sensitive_post_parameters("secret")

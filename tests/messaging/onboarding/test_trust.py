@@ -6,13 +6,18 @@ from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from lxml import html
 
 from messaging.engine import preparing
+from messaging.journal.audit import Actor
+from messaging.pairs.services.probing import probe
 from messaging.transports import Parcel, Receipt, http
 from partners import certificates, registry, services
 from partners.certificates import read_upload
 from partners.exceptions import InvalidInput
 from rmhub import clock
+from rmhub.roles import Role
+from tests.messaging.console.scenes import browser
 from tests.messaging.http_server import answering, serving
 from tests.messaging.onboarding.authority import Authority, Issued, over_tls, self_signed
 from tests.partners.factories import make_agreement, make_endpoint, make_party
@@ -183,3 +188,31 @@ def test_files_may_be_pem_or_der() -> None:
     assert certificates.read(read_upload(b"\xef\xbb\xbf" + AUTHORITY.certificate.encode()))[0] == facts
     with pytest.raises(ValueError, match="neither PEM"):
         read_upload(b"\x89PNG\xff")
+
+
+@pytest.mark.django_db(transaction=True)
+def test_the_certificate_that_a_ping_found_is_trusted_after_a_look_at_its_fingerprint() -> None:
+    shown = self_signed()
+    with serving(over_tls(shown, answering(TAKEN, TAKEN))) as server:
+        address = server.url.replace("http:", "https:")
+        endpoint = make_endpoint(make_party("Globex"), uri="https://partner.example/msh", address=address)
+        found = probe(endpoint_id=endpoint.pk, actor=Actor("ada"))
+        assert found.cause == "cert_untrusted"
+        page = browser(Role.ADMIN)
+        looked_at = html.fromstring(page.get(f"/endpoints/{endpoint.public_id}/").content)
+        [link] = looked_at.xpath("//a[@data-testid='trust-shown']/@href")
+        dialog = html.fromstring(page.get(link).content)
+        [fact] = certificates.read(shown.certificate)
+        assert fact.fingerprint in dialog.xpath("//*[@data-testid='shown']")[0].text_content()
+        given = {
+            "version": dialog.xpath("//input[@name='version']/@value")[0],
+            "certificates": dialog.xpath("//textarea[@name='certificates']")[0].text,
+            "reason": "compared by telephone",
+        }
+        assert page.post(link.partition("?")[0], given).status_code == 303
+        endpoint.refresh_from_db()
+        assert [one.fingerprint for one in certificates.read(endpoint.trusted_certificates)] == [fact.fingerprint]
+        assert probe(endpoint_id=endpoint.pk, actor=Actor("ada")).cause != "cert_untrusted"
+    other = make_endpoint(make_party("Initech"), uri="https://other.example/msh")
+    strange = page.get(f"/endpoints/{other.public_id}/certificates/?report={found.public_id}")
+    assert 'data-testid="shown"' not in strange.content.decode()
