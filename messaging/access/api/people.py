@@ -28,6 +28,7 @@ from messaging.models import UserSession
 from partners.models import PartnerGroup
 from rmhub.roles import ORDER
 
+_MAIL = "Send the invitation to the person's mail address, instead of returning it."
 ROLES = tuple(role.value for role in ORDER)
 _MANAGE: dict[str, Any] = {"tag": "users", "scope": "users:manage"}
 _PATH = {"username": "User name."}
@@ -69,7 +70,10 @@ class UserSerializer(serializers.Serializer):
 class InvitedSerializer(UserSerializer):
     """The person, and the link with which they set a password: once, and shown this once."""
 
-    invitation = serializers.CharField(help_text="Give it to the person, and to nobody else.")
+    invitation = serializers.CharField(
+        allow_null=True, help_text="Give it to the person, and to nobody else. null: it was sent by mail."
+    )
+    mail_error = serializers.CharField(help_text="Why it was not sent by mail, though that was wanted; else empty.")
 
 
 class UserBody(OptionalReasonBody):
@@ -81,6 +85,13 @@ class UserBody(OptionalReasonBody):
     email = Text(max_length=254, required=False, allow_blank=True)
     limited = Flag(required=False, help_text="Sees only the partners of `groups`.")
     groups = serializers.ListField(child=IdIn("grp"), required=False, max_length=100)
+    mail = Flag(required=False, default=False, help_text=_MAIL)
+
+
+class InviteBody(OptionalReasonBody):
+    """A new invitation."""
+
+    mail = Flag(required=False, default=False, help_text=_MAIL)
 
 
 class UserChangeBody(ReasonBody):
@@ -175,8 +186,9 @@ class Users(Endpoint):
     def post(self, request: Request) -> Response:
         read_parameters(request, ())
         values = validated(UserBody, request.data)
+        mail = values.pop("mail")
         made, invitation = users.user_create(actor=actor_of(request), **_with_role(values))
-        data = {**_represent(people.user(made.get_username())), "invitation": invitation_link(invitation)}
+        data = _represent(people.user(made.get_username())) | _invited(request, made, invitation, mail=mail)
         return Response(data, status=201, headers={"Location": f"/api/v1/users/{made.get_username()}"})
 
 
@@ -224,16 +236,23 @@ class InviteUser(Endpoint):
         summary="Create a new invitation, e.g. for a forgotten password",
         description="The old password works until the new one is set.",
         path=_PATH,
-        request=OptionalReasonBody,
+        request=InviteBody,
         responses={200: InvitedSerializer},
         problems=("wrong_state",),
     )
     def post(self, request: Request, username: str) -> Response:
         read_parameters(request, ())
-        values = validated(OptionalReasonBody, request.data)
-        row = people.user(username)
+        values = validated(InviteBody, request.data)
+        row, mail = people.user(username), values.pop("mail")
         invitation = users.user_invite(user=row.user, actor=actor_of(request), **values)
-        return Response({**_represent(row), "invitation": invitation_link(invitation)})
+        return Response(_represent(row) | _invited(request, row.user, invitation, mail=mail))
+
+
+@sensitive_variables("link", "invitation")
+def _invited(request: Request, user: User, invitation: users.Invitation, *, mail: bool) -> dict[str, Any]:
+    link = invitation_link(invitation)
+    error = users.invitation_mail(user=user, link=link, actor=actor_of(request)) if mail else ""
+    return {"invitation": None if mail and not error else link, "mail_error": error}
 
 
 def _verb(id: str, summary: str, act: Callable[..., object]) -> Callable[..., Response]:

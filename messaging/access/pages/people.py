@@ -9,12 +9,14 @@ from typing import Any
 
 from django.conf import settings
 from django.contrib import messages as notices
+from django.contrib.auth.models import User
 from django.http import Http404, HttpRequest, HttpResponse
 from django.urls import reverse
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 from django.views.decorators.debug import sensitive_variables
 
+from messaging import mailing
 from messaging.access.selectors import people
 from messaging.access.selectors.people import UserRow
 from messaging.access.selectors.reach import read_id
@@ -119,7 +121,7 @@ def user_new(request: HttpRequest) -> HttpResponse:
             errors = problems(error)
         else:
             del request.session[_ONCE]
-            return _invited(request, user.get_username(), invitation)
+            return _invited(request, user, invitation)
     request.session[_ONCE] = secrets.token_urlsafe(16)
     context = _form(request, None, errors) | {"once": request.session[_ONCE]}
     return page(request, "console/access/user_form.html", context, status=422 if errors else 200)
@@ -240,9 +242,9 @@ def user_invite(request: HttpRequest, username: str) -> HttpResponse:
         except WrongState as error:
             notices.error(request, error.detail)
             return see_other("console:user", username)
-        return _invited(request, username, invitation)
+        return _invited(request, row.user, invitation)
     request.session[_ONCE] = secrets.token_urlsafe(16)
-    context = {"row": row, "once": request.session[_ONCE], "given": {}}
+    context = {"row": row, "once": request.session[_ONCE], "given": {}, "mails": mailing.is_set_up()}
     return page(request, "console/access/user_invite.html", context)
 
 
@@ -259,9 +261,17 @@ def user_session_end(request: HttpRequest, username: str, reference: str) -> Htt
     return see_other("console:user", username)
 
 
-def _invited(request: HttpRequest, username: str, invitation: Invitation) -> HttpResponse:
-    days = settings.PASSWORD_RESET_TIMEOUT // 86_400
-    context = {"username": username, "link": invitation_link(invitation), "days": days}
+@sensitive_variables("link", "invitation")
+def _invited(request: HttpRequest, user: User, invitation: Invitation) -> HttpResponse:
+    """Sends the link by mail when that is wanted, and else, or when it fails, shows it this once."""
+    days, link, username = settings.PASSWORD_RESET_TIMEOUT // 86_400, invitation_link(invitation), user.get_username()
+    if request.POST.get("mail") == "on":
+        error = users.invitation_mail(user=user, link=link, actor=actor(request))
+        if not error:
+            notices.success(request, f"The invitation was sent to {user.email}.")
+            return see_other("console:user", username)
+        notices.error(request, f"The invitation was not sent by mail. {error}")
+    context = {"username": username, "link": link, "days": days}
     return page(request, "console/access/user_invited.html", context)
 
 
@@ -285,6 +295,7 @@ def _form(request: HttpRequest, row: UserRow | None, errors: list[tuple[str, str
         "groups": list(people.groups().order_by("name")),
         "roles": [(role.value, ROLE_WORDS[role.value]) for role in ORDER] + [("", ROLE_WORDS[""])],
         "errors": errors,
+        "mails": mailing.is_set_up(),
     }
 
 

@@ -11,6 +11,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
+from django.conf import settings
 from django.contrib.auth.models import AbstractBaseUser, Group, User
 from django.contrib.auth.password_validation import validate_password
 from django.contrib.auth.tokens import default_token_generator
@@ -22,6 +23,7 @@ from django.utils.encoding import force_bytes
 from django.utils.http import urlsafe_base64_decode, urlsafe_base64_encode
 from django.views.decorators.debug import sensitive_variables
 
+from messaging import mailing
 from messaging.access.services import sessions
 from messaging.exceptions import InvalidSubmission, NotFound, WrongState
 from messaging.journal import audit
@@ -29,6 +31,7 @@ from messaging.journal.audit import Actor
 from messaging.models import Access, ApiToken, NotificationRule
 from partners.models import PartnerGroup, Party
 from rmhub.ids import public_id
+from rmhub.postgresql.base import give_back
 from rmhub.roles import ORDER, Role
 
 
@@ -167,6 +170,26 @@ def user_invite(*, user: User, actor: Actor, reason: str = "") -> Invitation:
 def invitation(user: User) -> Invitation:
     """Bound to the user's present password and last log-in: either makes it worthless."""
     return Invitation(urlsafe_base64_encode(force_bytes(user.pk)), default_token_generator.make_token(user))
+
+
+@sensitive_variables("link")
+def invitation_mail(*, user: User, link: str, actor: Actor) -> str:
+    """Sends an invitation to the person's mail address, outside any transaction. Returns why it was not sent, "" if it
+    was.
+    """
+    if not user.email:
+        return f"{user.get_username()} has no mail address."
+    name, days = settings.RMHUB_NAME, settings.PASSWORD_RESET_TIMEOUT // 86_400
+    give_back()
+    error = mailing.send(
+        [user.email],
+        f"Your access to {name}",
+        f"{actor.name} invites you to {name}.\n\nYour user name: {user.get_username()}\n"
+        f"Set your password here:\n\n{link}\n\n"
+        f"The link works once, and for {days} days. Whoever has it can set your password: do not pass it on.\n",
+    )
+    audit.record(actor, "user.mail_invitation", user, after={"sent": not error, "error": error[:200]})
+    return error
 
 
 def invited(uid: str, token: str) -> User | None:

@@ -6,7 +6,6 @@ from collections.abc import Iterable, Mapping
 from datetime import time
 from typing import Any
 
-from django.conf import settings
 from django.contrib import messages as notices
 from django.http import HttpRequest, HttpResponse, QueryDict
 from django.urls import reverse
@@ -14,6 +13,7 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 from django.views.decorators.debug import sensitive_post_parameters, sensitive_variables
 
+from messaging import mailing
 from messaging.access.selectors.reach import read_id
 from messaging.choices import NotificationChannel, NotificationState, Severity
 from messaging.console import cells
@@ -105,7 +105,7 @@ def rule_list(request: HttpRequest) -> HttpResponse:
     context = keyset_page(request, "console.notification-rules", selectors.rules(), order=("name",), filters={})
     newest = selectors.notifications().order_by("-id")[:10]
     shown = list(newest)
-    context |= {"newest": shown, "no_mail": _no_mail(), "told": _told(shown)}
+    context |= {"newest": shown, "no_mail": not mailing.is_set_up(), "told": _told(shown)}
     context["table"] = table("Notification rules", _RULES, context["rows"], about=cells.row_id, keys=True)
     return page(request, "console/notifications/notification_rules.html", context)
 
@@ -127,7 +127,7 @@ def rule_page(request: HttpRequest, reference: str) -> HttpResponse:
     rule = _found(reference)
     found = selectors.notifications(rule_id=rule.pk)
     context = keyset_page(request, f"console.notification-rule.{rule.pk}", found, order=("-id",), filters={})
-    context |= {"rule": rule, "window": duration(rule.window), "no_mail": _no_mail(), "whom": whom(rule)}
+    context |= {"rule": rule, "window": duration(rule.window), "no_mail": not mailing.is_set_up(), "whom": whom(rule)}
     context["escalates"] = duration(rule.escalate_after)
     context["table"] = _told(context["rows"], one_rule=True)
     return page(request, "console/notifications/notification_rule.html", context)
@@ -291,15 +291,10 @@ def _form(
         "severities": Severity.choices,
         "others": [one for one in selectors.rules().order_by("name")[:_MOST_CHOICES] if one != rule],
         "has_secret": rule is not None and bool(rule.secret_encrypted),
-        "no_mail": _no_mail(),
+        "no_mail": not mailing.is_set_up(),
         "once": once(request, _ONCE) if rule is None else "",
     }
     return page(request, "console/notifications/notification_form.html", context, status=status)
-
-
-def _no_mail() -> bool:
-    """Whether no mail server is set up."""
-    return not (settings.RMHUB_MAIL_SERVER or settings.RMHUB_SMTP_RELAY)
 
 
 def _decided(request: HttpRequest) -> dict[str, Any]:

@@ -7,20 +7,17 @@ Sending: claim (commit), talk (no transaction), record (commit); a mail keeps it
 from __future__ import annotations
 
 import logging
-import smtplib
 import uuid
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any
 from zoneinfo import ZoneInfo
 
 from django.conf import settings
-from django.core.mail import EmailMessage, get_connection
 from django.db import transaction
 
-from messaging import causes
+from messaging import causes, mailing
 from messaging.choices import IncidentState, NotificationChannel, NotificationState, Severity
 from messaging.journal import audit
 from messaging.journal.audit import Actor
@@ -40,10 +37,8 @@ from messaging.models.feed import Position
 from messaging.notifications.services import channels, webhooks
 from messaging.notifications.services import texts as notification_texts
 from messaging.notifications.services.texts import Happening
-from messaging.transports.base import printable
 from partners.models import Party
 from partners.secrets import SecretUnreadable, decrypt
-from partners.transports import MailServer, mail_server
 from rmhub import clock
 from rmhub.ids import BadPublicId, floor_id, read_public_id
 from rmhub.postgresql.base import give_back
@@ -52,7 +47,6 @@ log = logging.getLogger(__name__)
 
 SCHEDULE = (60, 300, 1800, 7200, 21_600)  # seconds before attempt 2, 3 ...
 KEPT = timedelta(days=90)
-MAIL_TIMEOUT = 10  # seconds for each step of the talk with the mail server
 _RANK = {severity: rank for rank, severity in enumerate(Severity.values)}
 _READ_AT_ONCE = 500
 _ROUNDS = 20
@@ -394,52 +388,5 @@ def _alert(one: Notification) -> Outcome:
 
 
 def _mail(one: Notification) -> Outcome:
-    try:
-        server = _server()
-    except ValueError as error:
-        return Outcome(str(error))
-    message = EmailMessage(
-        subject=one.subject,
-        body=one.body,
-        from_email=settings.RMHUB_MAIL_FROM,
-        to=list(one.rule.recipients),
-        headers={
-            "Message-ID": f"<{one.public_id}@{settings.RMHUB_SMTP_NAME}>",
-            "Auto-Submitted": "auto-generated",
-        },
-        connection=_connection(server),
-    )
-    try:
-        message.send()
-    except smtplib.SMTPRecipientsRefused as error:
-        refused = ", ".join(f"{address}: {said[0]}" for address, said in error.recipients.items())
-        return Outcome(printable(f"The mail server refused the recipients ({refused})."))
-    except smtplib.SMTPException as error:
-        return Outcome(printable(f"The mail server did not take it: {error}"))
-    except (OSError, ValueError) as error:
-        return Outcome(printable(f"The mail server could not be reached: {error}"))
-    return Outcome()
-
-
-def _server() -> MailServer:
-    """Raises ValueError with a sentence for people."""
-    url = settings.RMHUB_MAIL_SERVER or settings.RMHUB_SMTP_RELAY
-    if not url:
-        raise ValueError("No mail server is set up: RMHUB_MAIL_SERVER or RMHUB_SMTP_RELAY names one.")
-    server = mail_server(url)
-    if server.username and (refused := server.login_refusal()):
-        raise ValueError(refused)
-    return server
-
-
-def _connection(server: MailServer) -> Any:
-    """Certificates are checked by the backend; each step has its own time limit."""
-    return get_connection(
-        host=server.host,
-        port=server.port,
-        username=server.username,
-        password=server.password,
-        use_tls=server.starttls,
-        use_ssl=server.tls,
-        timeout=MAIL_TIMEOUT,
-    )
+    headers = {"Message-ID": f"<{one.public_id}@{settings.RMHUB_SMTP_NAME}>"}
+    return Outcome(mailing.send(one.rule.recipients, one.subject, one.body, headers))
