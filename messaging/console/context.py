@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from django.conf import settings
 from django.http import HttpRequest
+from django.urls import reverse
 from django.utils.functional import SimpleLazyObject
 
 from messaging.console.access import Person, person
@@ -106,6 +107,19 @@ _SECTIONS = {
 }
 
 
+# Sections -> the documents that explain them, where that is not the one of the console.
+_HELP = {
+    **{name: name for name in ("archive", "audit", "live", "notifications", "pipeline", "reconciliation", "reports")},
+    **{name: name for name in ("transactions", "triggers", "users")},
+    **{"partners": "onboarding", "agreements": "onboarding", "onboarding": "onboarding", "holds": "archive"},
+    **{"retention": "archive", "routes": "routing", "pollers": "mail", "certificates": "onboarding#certificates"},
+    **dict.fromkeys(("webhooks", "tokens"), "console#webhooks-and-api-tokens"),
+    **{name: f"console#{name}" for name in ("attributes", "in-doubt", "incidents", "jobs", "masks", "messages")},
+    **{"": "console#dashboard", "pairs": "console#pairs", "schemas": "console#schemas", "servers": "console#ping"},
+    "deliveries": "console#triggers-and-deliveries",
+}
+
+
 def hub(request: HttpRequest) -> dict[str, object]:
     """Context processor; counters are looked up only by pages that show them."""
     return {
@@ -114,6 +128,7 @@ def hub(request: HttpRequest) -> dict[str, object]:
         "hub_now": clock.now(),
         "theme": theme_of(request),
         "section": _section(request),
+        "help_href": help_of(_section(request)),
         "me": SimpleLazyObject(lambda: _me(request)),
         "navigation": NAVIGATION,
         "preferences": SimpleLazyObject(lambda: preferences(request)),
@@ -131,6 +146,12 @@ def theme_of(request: HttpRequest) -> str:
 def _section(request: HttpRequest) -> str:
     first = request.path_info.strip("/").partition("/")[0]
     return _SECTIONS.get(first, first)
+
+
+def help_of(section: str) -> str:
+    """Where the pages of a section are explained."""
+    name, _, anchor = _HELP.get(section, "console").partition("#")
+    return f"{reverse('console:help-page', args=[name])}{f'#{anchor}' if anchor else ''}"
 
 
 def _counts(request: HttpRequest) -> screens.NavCounts:

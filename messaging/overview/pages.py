@@ -25,6 +25,7 @@ from messaging.messages.pages.tables import messages
 from messaging.models import Rejection
 from messaging.overview.selectors import finding, records
 from messaging.overview.selectors.finding import Hit
+from messaging.overview.selectors.help import help_page, help_pages
 from messaging.overview.selectors.overview import ON_THE_WAY, Overview, overview
 from messaging.overview.selectors.traffic import HOURS, PartnerHours, Traffic
 from messaging.reports.pages.pipeline import bars, line
@@ -257,6 +258,18 @@ def keys(request: HttpRequest) -> HttpResponse:
 def glossary(request: HttpRequest) -> HttpResponse:
     """Glossary."""
     return page(request, "console/overview/glossary.html", {"words": WORDS})
+
+
+@requires("pairs:read")
+def help_list(request: HttpRequest) -> HttpResponse:
+    """All documents of this hub."""
+    return page(request, "console/overview/help.html", {"pages": help_pages()})
+
+
+@requires("pairs:read")
+def help_document(request: HttpRequest, name: str) -> HttpResponse:
+    """One document."""
+    return page(request, "console/overview/help.html", {"help": help_page(name)})
 
 
 @requires("pairs:read")

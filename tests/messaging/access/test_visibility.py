@@ -145,6 +145,7 @@ _ABOUT_NOBODY = (
     "saved-view-edit",
     "saved-view-delete",
     "own-session-end",
+    "help-page",
 )
 
 

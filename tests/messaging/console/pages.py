@@ -201,6 +201,8 @@ PAGES: list[Page] = [
     Page("palette", V),
     Page("keys", V),
     Page("toasts", V),
+    Page("help", V),
+    Page("help-page", V, lambda w: ("audit",)),
     Page("glossary", V),
     Page("causes", V),
     Page("pairs", V),
