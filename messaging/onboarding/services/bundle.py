@@ -107,13 +107,13 @@ def bundle_import(
     ready: list[AgreementVersion] = []
     with transaction.atomic():
         for party in bundle.parties:
-            _step(report, "party", party.name, lambda party=party: _party(party, actor, reason))  # type: ignore[misc]
+            _step(report, "party", party.name, lambda party=party: _party(party, bundle, actor, reason))  # type: ignore[misc]
             for endpoint in party.endpoints:
                 _step(
                     report,
                     "endpoint",
                     endpoint.uri,
-                    lambda party=party, endpoint=endpoint: _endpoint(party, endpoint, actor, reason),  # type: ignore[misc]
+                    lambda party=party, endpoint=endpoint: _endpoint(party, endpoint, bundle, actor, reason),  # type: ignore[misc]
                 )
         for agreement in bundle.agreements:
             _step(
@@ -163,10 +163,14 @@ def find_endpoint(uri: str) -> Endpoint | None:
     return next((one for one in same if normalise_uri(one.uri) == normalise_uri(uri)), None)
 
 
-def _party(given: BundleParty, actor: Actor, reason: str) -> Item:
+def _known(given: BundleParty, bundle: Bundle) -> Party | None:
+    return find_party(given.name, () if bundle.by_name else given.fields.get("identifiers", ()))
+
+
+def _party(given: BundleParty, bundle: Bundle, actor: Actor, reason: str) -> Item:
     fields = dict(given.fields)
     fields["groups"] = [PartnerGroup.objects.get_or_create(name=name)[0].pk for name in given.groups]
-    known = find_party(given.name, fields.get("identifiers", ()))
+    known = _known(given, bundle)
     if known is None:
         made = onboarding.party_create(actor=actor, reason=reason, is_own=given.is_own, **fields)
         return Item("party", given.name, "create", tuple(changes({}, onboarding.describe(made))))
@@ -181,8 +185,8 @@ def _party(given: BundleParty, actor: Actor, reason: str) -> Item:
     return item
 
 
-def _endpoint(party: BundleParty, given: BundleEndpoint, actor: Actor, reason: str) -> Item:
-    owner = find_party(party.name, party.fields.get("identifiers", ()))
+def _endpoint(party: BundleParty, given: BundleEndpoint, bundle: Bundle, actor: Actor, reason: str) -> Item:
+    owner = _known(party, bundle)
     if owner is None:
         raise InvalidSubmission({"party": [f"{party.name} could not be created."]})
     known = find_endpoint(given.uri)

@@ -64,8 +64,11 @@ class BundleAgreement:
 
 @dataclass(frozen=True, slots=True)
 class Bundle:
+    """`by_name`: parties are known by their names alone, so that none gets another name because of an identifier."""
+
     parties: tuple[BundleParty, ...] = ()
     agreements: tuple[BundleAgreement, ...] = ()
+    by_name: bool = False
 
 
 @dataclass(slots=True)

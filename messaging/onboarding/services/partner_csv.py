@@ -8,6 +8,7 @@ import csv
 import io
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 from messaging.exceptions import InvalidSubmission
@@ -66,11 +67,10 @@ def read(content: str | bytes, template: str = "") -> Bundle:
         raise InvalidSubmission({"bundle": problems})
     for one in agreements:
         del one["transport"]
-    document = {"parties": parties, "agreements": agreements}
+    document: dict[str, Any] = {"parties": parties, "agreements": agreements}
+    document |= {"format": bundle_format.FORMAT, "version": bundle_format.VERSION}
     try:
-        return bundle_format.read_document(
-            {"format": bundle_format.FORMAT, "version": bundle_format.VERSION, **document}
-        )
+        return replace(bundle_format.read_document(document), by_name=True)
     except InvalidSubmission as error:
         said = [_ROW.sub(lambda match: f"line {lines[int(match[1])]}, ", text) for text in error.errors["bundle"]]
         raise InvalidSubmission({"bundle": list(dict.fromkeys(said))}) from error

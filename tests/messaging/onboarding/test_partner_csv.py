@@ -110,6 +110,13 @@ def test_whose_an_identifier_is_that_is_taken() -> None:
     ]
 
 
+def test_nobody_gets_another_name_because_of_an_identifier() -> None:
+    load("name,identifiers\nGlobex,DUNS:123456789", "")
+    found = partner_csv.read("name,identifiers\nInitech,DUNS:123456789", "")
+    [problem] = bundle.bundle_import(bundle=found, actor=ANA, reason="", dry_run=True).problems
+    assert "DUNS:123456789: it belongs to Globex." in problem.problem
+
+
 def test_an_unknown_pattern_is_refused() -> None:
     with pytest.raises(InvalidSubmission, match="There is no agreement tpa:none"):
         load(template="tpa:none")
