@@ -6,7 +6,8 @@ import pytest
 
 from messaging.deliveries.services.settling import delivery_decisions, delivery_settle
 from messaging.models import Delivery, DocumentStarted
-from tests.messaging.deliveries.stage import Application, make_trigger, now_of, work
+from rmhub import clock
+from tests.messaging.deliveries.stage import Application, http, make_trigger, now_of, work
 from tests.messaging.factories import partner_side
 from tests.messaging.messages.test_schemas import ADA, BAD, GOOD, come_in, make_schema
 
@@ -56,3 +57,17 @@ def test_what_is_marked_as_processed_is_not_handed_over(app: Application) -> Non
     work()
     assert now_of(held).state == "settled"
     assert app.at("/documents") == []
+
+
+def test_what_a_person_has_handed_over_is_not_held_again_when_it_is_repeated(app: Application) -> None:
+    make_schema(on_receipt="hold")
+    make_trigger(app, detect_duplicates=False)
+    come_in(partner_side(), BAD)
+    work()
+    app.plan("/documents", http(503), http(200))
+    delivery_settle(delivery_id=Delivery.objects.get().pk, decision="resubmit", actor=ADA, reason="it is right so")
+    work()
+    Delivery.objects.filter(due_at__isnull=False).update(due_at=clock.now())
+    work()
+    assert Delivery.objects.latest("id").state == "completed"
+    assert len(app.at("/documents")) == 2

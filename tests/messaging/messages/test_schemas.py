@@ -18,6 +18,7 @@ from messaging.messages.selectors import searching
 from messaging.messages.selectors.finding import MessageFilters, message_page
 from messaging.messages.services.submitting import NewPayload, Submission, message_submit
 from messaging.models import AuditEntry, Delivery, DocumentSchema, Event, Message
+from messaging.protocol import selecting
 from messaging.protocol.envelope import DocumentReference, PayloadPart
 from rmhub import clock
 from rmhub.ids import uuid7
@@ -97,7 +98,7 @@ def test_which_documents_a_schema_is_about(values: dict[str, Any], checked: bool
         with pytest.raises(DoesNotFit):
             hand_in(partner)
     else:
-        hand_in(partner)
+        assert hand_in(partner).message.schema_faults is None
 
 
 def test_the_most_particular_of_several_counts() -> None:
@@ -135,6 +136,12 @@ def test_what_comes_in_is_flagged_and_delivered_all_the_same() -> None:
     assert Delivery.objects.get().state == "waiting"
     event = Event.objects.get(type="message.received")
     assert event.data["schema_faults"]["faults"][0][:2] == [2, 12]
+
+
+def test_what_is_too_large_to_be_looked_into_is_not_flagged(monkeypatch: pytest.MonkeyPatch) -> None:
+    make_schema()
+    monkeypatch.setattr(selecting, "MAX_BYTES", len(BAD) - 1)
+    assert come_in(partner_side(), BAD).schema_faults is None
 
 
 # --- set up ---

@@ -6,12 +6,14 @@ import json
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import UTC, datetime, time
+from datetime import UTC, datetime, time, timedelta
 from typing import Any
 
 import pytest
 from django.core import mail
 
+from messaging import dispatch
+from messaging.engine.looking import look
 from messaging.exceptions import InvalidSubmission
 from messaging.journal import incidents
 from messaging.models import Incident, Notification, NotificationCursor, NotificationRule
@@ -266,7 +268,11 @@ def test_what_nobody_acknowledges_in_time_is_escalated_once(clock: FrozenClock) 
     assert notifying.notify_due() == (1, 1)
     clock.move(899)
     assert notifying.notify_due() == (0, 0)
+    # Nothing else has happened since: a worker finds it by its time.
+    NotificationCursor.objects.update(xid=2**62)
+    assert dispatch.NOTIFICATIONS not in look(0)
     clock.move(1)
+    assert dispatch.NOTIFICATIONS in look(0)
     assert notifying.notify_due() == (1, 1)
     clock.move(86_400 * 1)
     assert notifying.notify_due() == (0, 0)
@@ -275,7 +281,7 @@ def test_what_nobody_acknowledges_in_time_is_escalated_once(clock: FrozenClock) 
     assert second.subject.startswith(f"[TEST] {incident} not acknowledged for 15 min: Partner certificate expired")
 
 
-@pytest.mark.parametrize("end", ["acknowledge", "resolve", "off"])
+@pytest.mark.parametrize("end", ["acknowledge", "resolve", "snooze", "off"])
 def test_what_somebody_has_taken_is_not_escalated(clock: FrozenClock, end: str) -> None:
     _, manager = escalating()
     incident = opened(partner_side().outbound)
@@ -284,6 +290,9 @@ def test_what_somebody_has_taken_is_not_escalated(clock: FrozenClock, end: str) 
         acknowledged(incident)
     elif end == "resolve":
         resolved(incident)
+    elif end == "snooze":
+        until = AT + timedelta(days=1)
+        incidents.incident_snooze(incident_id=incident.pk, until=until, actor=ANN, reason="they know of it")
     else:
         notification_rules.rule_update(rule_id=manager.pk, actor=ANN, enabled=False, events=["pair.paused"])
     clock.move(3600 * 1)
