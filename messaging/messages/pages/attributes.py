@@ -10,9 +10,8 @@ from messaging.choices import DocumentKind
 from messaging.console.forms import Group, ReferenceField
 from messaging.console.resource import Column, ListPage, Pages
 from messaging.messages.attributes import ATTRIBUTES, SETTINGS
-from messaging.messages.pages.masks import DocumentRuleForm
+from messaging.messages.pages.masks import DocumentRuleForm, documents_of
 from messaging.models import AttributeRule
-from messaging.templatetags.hub import middle
 
 
 def _name(rule: AttributeRule) -> SafeString:
@@ -23,14 +22,6 @@ def _name(rule: AttributeRule) -> SafeString:
 def _from(rule: AttributeRule) -> SafeString:
     kind = DocumentKind(rule.kind).label
     return format_html('<span class="text-faint">{}</span> <span class="mono wrap">{}</span>', kind, rule.path)
-
-
-def _of(rule: AttributeRule) -> SafeString | str:
-    who = str(rule.partner or "all partners")
-    words = [word for word in (rule.service, rule.action) if word]
-    if not words:
-        return who
-    return format_html('{}, <span class="clip" title="{}">{}</span>', who, ", ".join(words), middle(words[-1], 30))
 
 
 def _search(rule: AttributeRule) -> SafeString:
@@ -75,7 +66,7 @@ PAGES = Pages(
         columns=(
             Column("Attribute", _name),
             Column("Taken from", _from),
-            Column("Of", _of),
+            Column("Of", documents_of),
             Column("Search", _search),
             Column("State", _state),
             Column("Delete", _delete, "verb"),

@@ -13,6 +13,7 @@ from messaging.console.forms import MOST_CHOICES, Group, ReferenceField, Setting
 from messaging.console.resource import Column, ListPage, Pages
 from messaging.messages.masks import MASKS, SETTINGS
 from messaging.models import PayloadMask
+from messaging.models.document_rule import DocumentRule
 from messaging.templatetags.hub import middle
 from partners import selectors as partners
 from rmhub.roles import Role
@@ -28,11 +29,13 @@ def _covers(rule: PayloadMask) -> SafeString:
     return format_html('<span class="text-faint">{}</span> <span class="mono wrap">{}</span>', kind, rule.path)
 
 
-def _of(rule: PayloadMask) -> SafeString | str:
-    who = rule.partner or "all partners"
-    if not rule.service:
-        return str(who)
-    return format_html('{}, <span class="clip" title="{}">{}</span>', who, rule.service, middle(rule.service, 30))
+def documents_of(rule: DocumentRule) -> SafeString | str:
+    """Whose documents, and of which service and action, a rule is about."""
+    who = str(rule.partner or "all partners")
+    words = [word for word in (rule.service, getattr(rule, "action", "")) if word]
+    if not words:
+        return who
+    return format_html('{}, <span class="clip" title="{}">{}</span>', who, ", ".join(words), middle(words[-1], 30))
 
 
 def _state(rule: PayloadMask) -> SafeString | str:
@@ -79,7 +82,7 @@ PAGES = Pages(
         columns=(
             Column("Name", _name),
             Column("Covers", _covers),
-            Column("Of", _of),
+            Column("Of", documents_of),
             Column("Seen by", lambda rule: "admin" if rule.visible_to == Role.ADMIN else "operator and above"),
             Column("State", _state),
             Column("Delete", _delete, "verb"),

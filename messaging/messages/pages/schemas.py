@@ -19,14 +19,14 @@ from messaging.console.rendering import page
 from messaging.console.resource import Column, ListPage, Pages, table
 from messaging.exceptions import ApplicationError
 from messaging.messages import schemas
-from messaging.messages.pages.masks import DocumentRuleForm
+from messaging.messages.pages.masks import DocumentRuleForm, documents_of
 from messaging.messages.schemas import FILES, SCHEMAS, SETTINGS
 from messaging.messages.selectors import messages
 from messaging.models import DocumentSchema, Message
 from messaging.protocol import selecting
 from messaging.protocol.document_schemas import MAX_FILE
 from messaging.protocol.edi_messages import Fault
-from messaging.templatetags.hub import ago, middle
+from messaging.templatetags.hub import ago
 
 _NAMES = {"xml": "schema.xsd", "json": "schema.json", "edi": "segments.txt"}
 _EFFECTS = {SchemaEffect.REFUSE: "refused", SchemaEffect.HOLD: "held", SchemaEffect.FLAG: "flagged"}
@@ -36,14 +36,6 @@ def _name(rule: DocumentSchema) -> SafeString:
     href = reverse("console:schema", args=[rule.public_id])
     said = '<a class="strong" data-open href="{}">{}</a> <span class="text-faint">version {}</span>'
     return format_html(said, href, rule.name, rule.number)
-
-
-def _of(rule: DocumentSchema) -> SafeString | str:
-    who = str(rule.partner or "all partners")
-    words = [word for word in (rule.service, rule.action) if word]
-    if not words:
-        return who
-    return format_html('{}, <span class="clip" title="{}">{}</span>', who, ", ".join(words), middle(words[-1], 30))
 
 
 def _then(effect: str) -> str:
@@ -227,7 +219,7 @@ PAGES = SchemaPages(
         columns=(
             Column("Schema", _name),
             Column("Documents", lambda rule: MaskKind(rule.kind).label),
-            Column("Of", _of),
+            Column("Of", documents_of),
             Column("Submitted", lambda rule: _then(rule.on_submission)),
             Column("Received", lambda rule: _then(rule.on_receipt)),
             Column("State", _state),
