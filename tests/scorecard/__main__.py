@@ -1,9 +1,9 @@
-"""The scorecard: twelve things an operator has to do, done in a real Chromium and checked through the API.
+"""The scorecard: what an operator has to do, done in a real Chromium and checked through the API.
 
     make scorecard                (ARGS="--messages 100000 --only T1,T3" for less)
 
 2 points: done within the presses and within a quarter of the seconds that a person may take (a script reads and types
-at once); 1: within twice of both; 0: neither, or not done. The last line is `SCORE n of 24`.
+at once); 1: within twice of both; 0: neither, or not done. The last line is `SCORE n of 34`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from playwright.sync_api import Browser, sync_playwright
 
 from rmhub.hubs import BASE
 from tests.browser.chromium import ARGUMENTS, CHROMIUM
-from tests.scorecard import tasks_admin, tasks_documents, tasks_pairs
+from tests.scorecard import tasks_admin, tasks_desk, tasks_documents, tasks_pairs
 from tests.scorecard.player import Player, logged_in
 from tests.scorecard.stage import World, running
 
@@ -53,6 +53,11 @@ TASKS = (
     Task("T9", "Onboard a partner from a bundle", 14, 240, "admin", tasks_admin.onboard),
     Task("T10", "Who resumed pair P last week, and why?", 4, 25, "viewer", tasks_pairs.who_resumed),
     Task("T12", "A token, a submission, a webhook", 8, 300, "admin", tasks_admin.integrate),
+    Task("T13", "The message with order 4711", 2, 15, "viewer", tasks_desk.find_by_business_key),
+    Task("T14", "Send a document by hand", 6, 90, "operator", tasks_desk.send_a_document),
+    Task("T15", "Correct an order and send it again", 4, 60, "operator", tasks_desk.edit_and_resubmit),
+    Task("T16", "Slack hears of incidents", 6, 90, "admin", tasks_desk.tell_slack),
+    Task("T17", "Twenty partners from a spreadsheet", 7, 90, "admin", tasks_desk.onboard_many),
 )
 
 

@@ -27,6 +27,10 @@ class Player:
     began: float = field(default_factory=time.monotonic)
     _stopped: float | None = None
 
+    def begin(self) -> None:
+        """The world is as the task needs it: the person's time begins."""
+        self.began = time.monotonic()
+
     def stop(self) -> None:
         """The person is done; what follows is only looked up from outside."""
         self._stopped = self._stopped or time.monotonic()

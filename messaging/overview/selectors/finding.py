@@ -15,6 +15,7 @@ from messaging.archive import selectors as archive
 from messaging.bulk import selectors as jobs
 from messaging.choices import PHASE_LOOKS
 from messaging.deliveries.selectors import deliveries, triggers
+from messaging.engine import attributes as attribute_rules
 from messaging.exceptions import NotFound
 from messaging.messages import attributes, masks, schemas
 from messaging.messages.selectors import messages, relatives
@@ -78,7 +79,7 @@ class Found:
 
 def find(text: str, scopes: Collection[str] = ()) -> Found:
     """Looks for `msg_...` and the like, INC-n, codes of pairs, TPAIds, names of triggers, Identifiers of transactions,
-    MessageIds, document ids, ConversationIds, party identifiers.
+    MessageIds, document ids, ConversationIds, attributes (`invoice:4711`, or the value alone), party identifiers.
 
     `scopes`: those of whoever asks; what only some may see (`_NEEDS`) is not there for others. Index look-ups for what
     is many (messages); partial names only for what is few (pairs, parties, triggers ...).
@@ -147,8 +148,8 @@ def _transaction(text: str) -> Hit | None:
 
 
 def _messages(text: str) -> tuple[list[Hit], bool]:
-    """Messages with this MessageId or document id, else those of the conversation with this ConversationId; in the
-    store, and those that have left it for the archive.
+    """Messages with this MessageId or document id, else those of the conversation with this ConversationId, else those
+    with this attribute; in the store, and those that have left it for the archive.
     """
     rows = list(
         messages.with_names(limit(Message.objects.filter(messages.of_document(text)), "pair__partner")).order_by("-id")[
@@ -158,9 +159,20 @@ def _messages(text: str) -> tuple[list[Hit], bool]:
     gone = archive.left(text)
     if not rows and not any(row.message_id == text for row in gone):
         talk = limit(Message.objects.filter(conversation_id=text), "pair__partner")
-        rows = list(messages.with_names(talk).order_by("-id")[: _MOST + 1])
+        rows = list(messages.with_names(talk).order_by("-id")[: _MOST + 1]) or _valued(text)
     hits = [MESSAGE.hit(row) for row in rows[:_MOST]]
     return [*hits, *(ARCHIVED.hit(row) for row in gone)], len(rows) > _MOST
+
+
+def _valued(text: str) -> list[Message]:
+    """Some of the messages that have an attribute `name:value`, or one with this value, in no order until they are few:
+    the index of the attributes has none of time.
+    """
+    name, colon, value = text.partition(":")
+    known = bool(colon and value and attribute_rules.NAME.fullmatch(name))
+    which = {"attributes__contains": {name: value}} if known else {"attributes__any_value": text}
+    having = messages.shown().filter(**which).values_list("pk", flat=True)[: _MOST + 1]
+    return list(messages.with_names(Message.objects.filter(pk__in=list(having))).order_by("-id"))
 
 
 def _identifiers(text: str) -> list[Hit]:

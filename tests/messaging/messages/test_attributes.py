@@ -16,6 +16,7 @@ from messaging.messages.selectors.finding import MessageFilters, message_page
 from messaging.messages.services.resubmitting import message_resubmit
 from messaging.messages.services.submitting import NewPayload, message_submit
 from messaging.models import AttributeRule, Event, Message, Pair
+from messaging.overview.selectors import finding
 from messaging.protocol.envelope import DocumentReference, PayloadPart
 from partners import visibility
 from rmhub import clock
@@ -61,6 +62,19 @@ def found(text: str) -> list[Message]:
     searched = searching.read(text, MessageFilters(), now=clock.now())
     assert searched.problems == []
     return list(message_page(searched.filters).rows)
+
+
+def test_the_box_at_the_top_finds_them_with_their_name_and_without() -> None:
+    partner, page = partner_side(), browser(Role.VIEWER)
+    message = hand_in(partner, attributes={"invoice": "4711-X"})
+    for text in ("invoice:4711-X", "4711-X"):
+        assert page.get("/go", {"q": text}, follow=True).redirect_chain[-1][0] == f"/messages/{message.public_id}/"
+    assert "Nothing has this id." in page.get("/go", {"q": "order:4711-X"}).content.decode()
+    hand_in(partner, attributes={"invoice": "4711-X"})
+    listed = page.get("/go", {"q": "4711-X"}).content.decode()
+    assert "2 things for" in listed
+    with visibility.only(frozenset(), "nobody"):
+        assert finding.find("4711-X").hits == []
 
 
 # --- taken ---

@@ -1,0 +1,120 @@
+"""Tasks about documents that people handle themselves, and about many partners at once: T13 to T17."""
+
+from __future__ import annotations
+
+from base64 import b64encode
+from urllib.parse import quote
+
+from tests.scorecard.player import Failed, Player, until
+from tests.scorecard.stage import World
+from tests.scorecard.tasks_admin import AGREEMENT
+from tests.worlds.ux.plan import ORDERS
+
+_ORDER = "<Order><Number>{}</Number></Order>"
+
+
+def _submitted(world: World, number: str) -> str:
+    """The id of a document with this number that the partner has acknowledged."""
+    body = {
+        "agreement": AGREEMENT,
+        "service": ORDERS,
+        "action": "Order",
+        "attributes": {"order": number},
+        "payloads": [
+            {
+                "content_base64": b64encode(_ORDER.format(number).encode()).decode(),
+                "content_type": "application/xml",
+            }
+        ],
+    }
+    made = world.api("POST", "/messages", body, **{"Idempotency-Key": f"order-{number}"})
+    until(lambda: world.api("GET", f"/messages/{made['id']}")["state"] == "delivered", f"order {number} arrives")
+    return str(made["id"])
+
+
+def find_by_business_key(player: Player, world: World) -> None:
+    """T13: the message with order 4711."""
+    wanted = _submitted(world, "SC-4711")
+    player.begin()
+    player.key("/")
+    player.type("#search", "order:SC-4711")
+    player.enter()
+    player.sees(f"#row-{wanted}, [data-testid=attribute-order]")
+
+
+def send_a_document(player: Player, world: World) -> None:
+    """T14: send a document by hand, after a look at what would go out."""
+    player.begin()
+    player.go("Messages")
+    player.press("send")
+    player.choose("agreement", AGREEMENT)
+    player.press("send-continue")
+    player.choose("[name=service]", ORDERS)
+    player.type("[name=action]", "Order")
+    player.type("[name=text]", _ORDER.format("SC-1"))
+    player.type("[name=reason]", "Asked for by telephone")
+    player.press("send-check")
+    player.sees("checked")
+    player.press("send-do")
+    player.sees("message-state")
+    player.stop()
+    made = player.page.url.rstrip("/").rpartition("/")[2]
+    until(lambda: world.api("GET", f"/messages/{made}")["state"] == "delivered", "the document arrives")
+
+
+def edit_and_resubmit(player: Player, world: World) -> None:
+    """T15: order 4712 went out with a wrong number: correct it and send it again."""
+    wrong = _submitted(world, "SC-4712")
+    player.begin()
+    player.key("/")
+    player.type("#search", wrong)
+    player.enter()
+    player.press("verb-edit")
+    player.type("[name=text]", _ORDER.format("SC-4713"))
+    player.type("[name=reason]", "The number was wrong")
+    player.press("send-do")
+    player.sees("message-state")
+    player.stop()
+    made = world.api("GET", f"/messages/{player.page.url.rstrip('/').rpartition('/')[2]}")
+    if made["resubmitted_from"] != wrong:
+        raise Failed(f"it is not linked to {wrong}, but to {made['resubmitted_from']}")
+    until(lambda: world.api("GET", f"/messages/{made['id']}")["state"] == "delivered", "the corrected one arrives")
+
+
+def tell_slack(player: Player, world: World) -> None:
+    """T16: Slack hears of incidents, of errors and worse; a test gets there."""
+    player.begin()
+    player.go("Notifications")
+    player.press("rule-new")
+    player.type("name", "Operations")
+    player.tick("channel-slack")
+    player.type("secret", f"{world.partner}/hook")
+    player.choose("[name=least]", "error")
+    player.press("submit")
+    player.press("rule-test")
+    player.sees(".alert-success")
+    player.stop()
+    until(lambda: any("Test of the notification rule" in one["body"] for one in world.partners("/hooks")), "a test")
+
+
+def onboard_many(player: Player, world: World) -> None:
+    """T17: twenty partners from a spreadsheet, with agreements like one that there is."""
+    rows = ["name,identifiers,uri,tpa_id"]
+    rows += [f"Depot {one},DUNS:9{one:08d},https://depot{one}.example/msh,tpa:depot:{one}" for one in range(20)]
+    file = world.folder / "depots.csv"
+    file.write_text("\n".join(rows), encoding="utf-8")
+    player.begin()
+    player.go("Partners")
+    player.press("bundle")
+    player.give("csv-file", file)
+    player.choose("template", AGREEMENT)
+    player.press("csv-dry-run")
+    player.sees("dry-run")
+    player.type("[name=reason]", "The depots of the new region")
+    player.tick("activate")
+    player.press("bundle-do")
+    player.sees(".alert-success")
+    player.stop()
+    active = world.api("GET", f"/agreements?q={quote('tpa:depot:')}&state=active&limit=100")["data"]
+    if len(active) != 20:
+        raise Failed(f"{len(active)} of 20 agreements are active")
