@@ -12,6 +12,7 @@ from django.db import connection, models, transaction
 from django.test import TestCase
 from django.test.utils import CaptureQueriesContext
 
+from messaging.archive import selectors as archive
 from messaging.engine import handover, leases, subscriptions
 from messaging.engine.claiming import Job, claim_due
 from messaging.engine.handover import Seat
@@ -23,6 +24,7 @@ from messaging.messages.selectors import finding
 from messaging.messages.selectors.finding import MessageFilters
 from messaging.messages.selectors.messages import of_document
 from messaging.models import (
+    ArchivedMessage,
     Delivery,
     Event,
     Message,
@@ -41,6 +43,7 @@ from messaging.pairs.selectors.sequence import flight
 from messaging.pairs.services import operating
 from messaging.transports import Receipt
 from rmhub.clock import frozen
+from tests.messaging.archive import archive_scenes
 from tests.messaging.factories import LOST, REFUSED, TAKEN, answered, link, partner_side, submit, work
 from tests.messaging.profiles.stream.partner import stream_side
 from tests.messaging.profiles.stream.test_sending import acknowledge
@@ -50,7 +53,7 @@ pytestmark = pytest.mark.django_db
 
 AT = datetime(2026, 5, 1, 12, tzinfo=UTC)
 ROWS = 20_000
-BIG = (Pair, Delivery, Message, MessageIdentity, Payload, Signal, Transmission, Event, WebhookDelivery)
+BIG = (Pair, Delivery, Message, MessageIdentity, Payload, Signal, Transmission, Event, WebhookDelivery, ArchivedMessage)
 
 
 def multiply(model: type[models.Model], rows: str = f"generate_series(1, {ROWS}) AS n", **changes: str) -> None:
@@ -270,5 +273,36 @@ def _attributes() -> None:
     assert found == [mine] * 2
 
 
+def _archived_attributes() -> None:
+    """By an index of the archive's own, as what has left is found by its ids."""
+    partner = partner_side()
+    mine = archive_scenes.left(submit(partner, document_id="order-1", attributes={"invoice": "4711"}))
+    multiply(
+        ArchivedMessage,
+        message_id="'a' || n",
+        conversation_id="'c' || n",
+        document_id="'d' || n",
+        attributes="jsonb_build_object('invoice', 'i' || n)",
+    )
+    found: list[object] = []
+    paths: dict[str, Callable[[], object]] = {
+        "by name and value": lambda: found.extend(archive.left("", attributes=(("invoice", "4711"),))),
+        "by its value": lambda: found.extend(archive.left("4711")),
+        "by any id or value": lambda: found.extend(archive.archived_page(archive.archived(q="4711"), limit=9).rows),
+        "by its document id": lambda: found.extend(archive.archived(document="order-1")),
+    }
+    assert {name: scanned for name, run in paths.items() if (scanned := scans(run))} == {}
+    assert found == [mine] * 4
+
+
 def test_hot_paths_scan_no_table(full_store: None, subtests: pytest.Subtests) -> None:
-    alone(subtests, _messages, _handed_over, _repeatable_requests, _streams, _documents_by_id, _attributes)
+    alone(
+        subtests,
+        _messages,
+        _handed_over,
+        _repeatable_requests,
+        _streams,
+        _documents_by_id,
+        _attributes,
+        _archived_attributes,
+    )
