@@ -6,11 +6,12 @@ from typing import Any
 
 import pytest
 from cryptography.fernet import Fernet
+from django.apps import apps
 from django.core.management import CommandError, call_command
 
 from messaging.access.services import rekeying
 from messaging.journal.audit import Actor
-from messaging.models import OnboardingDraft, SecondFactor, Trigger, WebhookEndpoint
+from messaging.models import NotificationRule, SecondFactor, WebhookEndpoint
 from messaging.notifications.services import webhooks
 from partners.models import Party
 from partners.secrets import decrypt, encrypt
@@ -30,6 +31,11 @@ def _stored(settings: Any) -> str:
     webhooks.endpoint_create(url="http://127.0.0.1:9/hook", types=[], name="ERP", actor=Actor("ana"))
     trigger_for(partner, "Warehouse")
     SecondFactor.objects.create(user=user(None), secret_encrypted=encrypt("TOTP"), created_at=clock.now())
+    now = clock.now()
+    secret = encrypt("https://chat.example/hook")
+    NotificationRule.objects.create(
+        name="Chat", events=["incident.opened"], secret_encrypted=secret, created_at=now, updated_at=now
+    )
     return old
 
 
@@ -37,7 +43,7 @@ def test_every_column_with_a_secret_is_in_the_table() -> None:
     known = {(model, name) for model, columns in rekeying.COLUMNS for name in columns}
     found = {
         (model, column.name)
-        for model in (WebhookEndpoint, Trigger, SecondFactor, OnboardingDraft)
+        for model in apps.get_app_config("messaging").get_models()
         for column in model._meta.concrete_fields
         if column.name.endswith("_encrypted")
     }
@@ -47,7 +53,7 @@ def test_every_column_with_a_secret_is_in_the_table() -> None:
 def test_all_secrets_are_readable_without_the_old_key(settings: Any) -> None:
     old, new = _stored(settings), Fernet.generate_key().decode()
     settings.RMHUB_SECRET_KEYS = [new, old]
-    assert rekeying.secrets_reencrypt() >= 4
+    assert rekeying.secrets_reencrypt() >= 5
     settings.RMHUB_SECRET_KEYS = [new]
     for model, columns in rekeying.COLUMNS:
         for row in model._default_manager.all():
