@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -11,6 +12,7 @@ from messaging.demo import seeding, stage
 from messaging.demo.databases import broker_databases
 from messaging.models import Trigger
 from partners.secrets import decrypt
+from rmhub.local_secrets import local_secrets
 
 
 @pytest.mark.django_db
@@ -41,10 +43,12 @@ def test_demos_that_run_at_the_same_time_use_different_databases_of_a_broker() -
     assert 0 not in first, "the first is the one that an installation uses"
 
 
-def test_the_buyers_hub_of_an_installation_shares_its_folders_and_the_sellers_does_not(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_the_buyers_hub_of_an_installation_shares_its_folders_and_keys_and_the_sellers_does_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, settings: Any
 ) -> None:
     monkeypatch.setenv("RMHUB_STORE_DIR", "/srv/store")
+    settings.VAR_DIR = tmp_path
+    keys = local_secrets(tmp_path)
     monkeypatch.setattr(stage.embedded, "create_database", lambda url, name: f"{url}/{name}")
     monkeypatch.setattr(stage.embedded, "database_url", lambda url, name: f"{url}/{name}")
     seeded = '{"token": "t", "users": {}, "trigger_secret": "", "application_token": ""}'
@@ -64,5 +68,7 @@ def test_the_buyers_hub_of_an_installation_shares_its_folders_and_the_sellers_do
     buyer, seller = made.buyer.environment(), made.seller.environment()
     assert {name: buyer[name] for name in stage.OWN_FOLDERS} == stage.installation_folders()
     assert {seller[name] for name in stage.OWN_FOLDERS} == {""}, "its own, below its own folder"
+    assert local_secrets(made.buyer.var) == keys, "what one encrypted, `manage.py send` beside it reads"
+    assert local_secrets(made.seller.var) != keys
     names = [process.name for process in made.processes()]
     assert "a-pipeline" in names and "b-pipeline" not in names
