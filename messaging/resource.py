@@ -37,6 +37,19 @@ class Verb:
     scope: str = ""  # other than that of the object's changes
 
 
+def deletion(
+    service: Callable[..., Any],
+    effects: tuple[str, ...],
+    what: str,
+    *,
+    presets: tuple[str, ...] = (),
+    done: str = "is deleted",
+) -> Verb:
+    """Describes deleting for good, DELETE in the API. `what`: subject and verb, as in "The rule is"."""
+    forever = f"{what} deleted permanently; the audit log keeps what it was."
+    return Verb("delete", "Delete", "x", "danger", service, effects, forever, presets, done)
+
+
 @dataclass(frozen=True, slots=True)
 class Resource:
     """A kind of object: its names, who may see and change it, how it is read, and what changes it.

@@ -16,7 +16,7 @@ from messaging.messages.selectors.search_terms import KEYS
 from messaging.models import AttributeRule, Message
 from messaging.models.base import existing
 from messaging.protocol import selecting
-from messaging.resource import Resource, Verb
+from messaging.resource import Resource, deletion
 from rmhub import clock
 
 SETTINGS = ("name", "kind", "path", "partner", "service", "action", "shown", "enabled")
@@ -108,19 +108,13 @@ ATTRIBUTES = Resource(
     update=rule_update,
     possible=lambda rule: ("delete",),
     verbs=(
-        Verb(
-            "delete",
-            "Delete",
-            "x",
-            "danger",
+        deletion(
             rule_delete,
             (
                 "Messages that come from now on are not found by what it took.",
                 "What it has taken from stored messages stays: they are found by it as before.",
             ),
-            "The rule is deleted permanently; the audit log keeps what it was.",
-            (),
-            "is deleted",
+            "The rule is",
         ),
     ),
 )

@@ -12,7 +12,7 @@ from messaging.journal.audit import Actor
 from messaging.models import PayloadMask
 from messaging.models.base import existing
 from messaging.protocol import selecting
-from messaging.resource import Resource, Verb
+from messaging.resource import Resource, deletion
 from rmhub import clock
 
 SETTINGS = ("name", "kind", "path", "partner", "service", "visible_to", "enabled")
@@ -74,19 +74,14 @@ MASKS = Resource(
     update=mask_update,
     possible=lambda rule: ("delete",),
     verbs=(
-        Verb(
-            "delete",
-            "Delete",
-            "x",
-            "danger",
+        deletion(
             mask_delete,
             (
                 "Everybody who may read payloads sees what it covers again, in documents that are stored already, too.",
                 "What was shown covered until now stays in the audit log as that.",
             ),
-            "The rule is deleted permanently; the audit log keeps what it was.",
-            (),
-            "is deleted: what it covered is shown again",
+            "The rule is",
+            done="is deleted: what it covered is shown again",
         ),
     ),
 )

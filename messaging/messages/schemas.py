@@ -18,7 +18,7 @@ from messaging.models import DocumentSchema, Message, Payload, SchemaVersion
 from messaging.models.base import existing
 from messaging.protocol import document_schemas, selecting
 from messaging.protocol.edi_messages import Fault
-from messaging.resource import Resource, Verb
+from messaging.resource import Resource, deletion
 from rmhub import clock
 
 FILES = "files"
@@ -163,19 +163,13 @@ SCHEMAS = Resource(
     update=schema_update,
     possible=lambda rule: ("delete",),
     verbs=(
-        Verb(
-            "delete",
-            "Delete",
-            "x",
-            "danger",
+        deletion(
             schema_delete,
             (
                 "Documents that come from now on are not checked against it.",
                 "Messages that did not fit it stay flagged, and documents that it holds stay held.",
             ),
-            "The schema and all its versions are deleted permanently; the audit log keeps what it was.",
-            (),
-            "is deleted",
+            "The schema and all its versions are",
         ),
     ),
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from messaging.pollers import selectors
 from messaging.pollers.services import changes
-from messaging.resource import Resource, Verb
+from messaging.resource import Resource, Verb, deletion
 
 _STORED = "What is taken from there is stored here; it cannot be put back."
 
@@ -64,16 +64,11 @@ POLLERS = Resource(
             "is off",
             "Stop polling it; what is there waits",
         ),
-        Verb(
-            "delete",
-            "Delete",
-            "x",
-            "danger",
+        deletion(
             changes.poller_delete,
             ("The hub does not poll it any more, and deletes its secret.", "What lies there stays there."),
-            "The poller is deleted permanently; the audit log keeps what it was.",
-            ("Not used any more",),
-            "is deleted",
+            "The poller is",
+            presets=("Not used any more",),
         ),
     ),
 )

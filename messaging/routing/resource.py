@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from django.contrib.humanize.templatetags.humanize import intcomma
 
 from messaging.models import Route
-from messaging.resource import Resource, Verb
+from messaging.resource import Resource, Verb, deletion
 from messaging.routing import selectors
 from messaging.routing.services import routes
 
@@ -60,16 +60,11 @@ ROUTES = Resource(
             "is off",
             "Switch a route off: messages that come do not take it",
         ),
-        Verb(
-            "delete",
-            "Delete",
-            "x",
-            "danger",
+        deletion(
             routes.route_delete,
             ("Messages that come from now on take a less specific route, or are refused.", _STAYS),
-            "The route is deleted permanently; the audit log keeps what it was.",
-            ("Not used any more",),
-            "is deleted",
+            "The route is",
+            presets=("Not used any more",),
         ),
     ),
 )
