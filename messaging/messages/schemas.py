@@ -22,7 +22,7 @@ from messaging.resource import Resource, deletion
 from rmhub import clock
 
 FILES = "files"
-SETTINGS = (*("name", "kind", "partner", "service", "action", "on_submission", "on_receipt", "number", "enabled"),)
+SETTINGS = ("name", "kind", "partner", "service", "action", "on_submission", "on_receipt", "number", "enabled")
 Files = Sequence[tuple[str, str]]
 
 
