@@ -25,9 +25,7 @@ from partners.authentication import Credentials, Held
 from partners.choices import CredentialDirection, CredentialKind, VersionState
 from partners.models import AgreementService, AgreementVersion, Credential, PartyIdentifier, Revision
 from partners.terms import Presented, Principal, Terms
-from rmhub import clock
-
-CHECK_SECONDS = 1.0
+from rmhub import clock, remembered
 
 # Where those terms come from that are not fields of the version. The rest is put together in `_terms`.
 _ELSEWHERE = {
@@ -197,7 +195,7 @@ def current() -> Registry:
     Raises what the database raises, to the one thread that looked.
     """
     snapshot = _snapshot
-    if snapshot is not None and time.monotonic() - _looked_at < CHECK_SECONDS:
+    if snapshot is not None and time.monotonic() - _looked_at < remembered.SECONDS:
         return snapshot
     if snapshot is None:
         with _lock:

@@ -131,12 +131,10 @@ def nobody_else_writes(monkeypatch: pytest.MonkeyPatch) -> None:
 
     When it asks is up to the machine's clock and to the tests of other processes, and statements are counted.
     """
-    from messaging.engine import subscriptions
     from messaging.models import feed
-    from partners import registry
+    from rmhub import remembered
 
-    for module in (registry, subscriptions):
-        monkeypatch.setattr(module, "CHECK_SECONDS", float("inf"))
+    monkeypatch.setattr(remembered, "SECONDS", float("inf"))
     monkeypatch.setattr(feed, "HORIZON", f"SELECT number, false FROM ({feed.HORIZON}) AS seen (number)")
 
 

@@ -73,9 +73,9 @@ def forget_all() -> None:
     tokens.patience.reset()
     circuits.forget()
     servers.reset()
-    subscriptions.reset()
-    attributes.reset()
-    schemas.reset()
+    subscriptions.current.forget()
+    attributes.known.forget()
+    schemas.known.forget()
     memory.reset()
     forgetting.reset()
 

@@ -8,7 +8,6 @@ many, so they are kept in memory and looked up once a second at most, as the tri
 from __future__ import annotations
 
 import re
-import time
 import uuid
 from collections.abc import Mapping
 from typing import NamedTuple
@@ -17,10 +16,10 @@ from messaging import storage
 from messaging.engine.subscriptions import Documents
 from messaging.models import AttributeRule
 from messaging.protocol import selecting
+from rmhub.remembered import Remembered
 
 MOST, LONGEST = 20, 200  # attributes of a message; characters of a value
 NAME = re.compile(r"[a-z][a-z0-9_-]{0,29}", re.ASCII)
-_CHECK_SECONDS = 1.0
 
 
 class Rule(NamedTuple):
@@ -46,27 +45,15 @@ class Known(NamedTuple):
     hidden: frozenset[str]
 
 
-_known: tuple[float, Known] | None = None
-
-
+@Remembered
 def known() -> Known:
     """The rules, at most about a second old."""
-    global _known
-    at = time.monotonic()
-    if _known is None or at - _known[0] > _CHECK_SECONDS:
-        rows = list(AttributeRule.objects.order_by("name", "id"))
-        rules = tuple(
-            Rule(row.name, row.kind, row.path, row.partner_id, row.service, row.action) for row in rows if row.enabled
-        )
-        hidden = frozenset(row.name for row in rows if not row.shown)
-        _known = (at, Known(rules, frozenset(row.name for row in rows), hidden))
-    return _known[1]
-
-
-def reset() -> None:
-    """Forgets what was read, so that the next look is at the database (after a change in this process; tests)."""
-    global _known
-    _known = None
+    rows = list(AttributeRule.objects.order_by("name", "id"))
+    rules = tuple(
+        Rule(row.name, row.kind, row.path, row.partner_id, row.service, row.action) for row in rows if row.enabled
+    )
+    hidden = frozenset(row.name for row in rows if not row.shown)
+    return Known(rules, frozenset(row.name for row in rows), hidden)
 
 
 def of_documents(

@@ -7,7 +7,6 @@ Rules are few and messages are many, so they are kept in memory and looked up on
 from __future__ import annotations
 
 import logging
-import time
 import uuid
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -20,9 +19,9 @@ from messaging.protocol import selecting
 from messaging.protocol.document_schemas import BadSchema, Schema, read
 from messaging.protocol.edi_messages import Fault
 from rmhub.ids import public_id
+from rmhub.remembered import Remembered
 
 log = logging.getLogger(__name__)
-_CHECK_SECONDS = 1.0
 _WORDS = {"xml": "an XML", "json": "a JSON", "edi": "an EDI"}
 
 
@@ -72,27 +71,12 @@ class Misfit(NamedTuple):
         }
 
 
-_known: tuple[float, tuple[Rule, ...]] | None = None
-
-
+@Remembered
 def known() -> tuple[Rule, ...]:
     """The rules that are on, the most particular first; at most about a second old."""
-    global _known
-    at = time.monotonic()
-    if _known is None or at - _known[0] > _CHECK_SECONDS:
-        rows = DocumentSchema.objects.filter(enabled=True).order_by("name").values_list(*Rule._fields)
-        rules = sorted(
-            (Rule(*row) for row in rows), key=lambda rule: (rule.partner_id is None, not rule.action, not rule.service)
-        )
-        _known = (at, tuple(rules))
-    return _known[1]
-
-
-def reset() -> None:
-    """Forgets what was read, so that the next look is at the database (after a change in this process; tests)."""
-    global _known
-    _known = None
-    schema.cache_clear()
+    rows = DocumentSchema.objects.filter(enabled=True).order_by("name").values_list(*Rule._fields)
+    rules = (Rule(*row) for row in rows)
+    return tuple(sorted(rules, key=lambda rule: (rule.partner_id is None, not rule.action, not rule.service)))
 
 
 @lru_cache(maxsize=100)

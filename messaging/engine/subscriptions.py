@@ -6,7 +6,6 @@ is new or changed is seen by every process within about a second.
 
 from __future__ import annotations
 
-import time
 import uuid
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -19,8 +18,8 @@ from messaging.protocol import document_ids, processing, selecting
 from partners.terms import Terms
 from partners.transports import HTTP, Transport
 from rmhub.ids import uuid7
+from rmhub.remembered import Remembered
 
-CHECK_SECONDS = 1.0
 # The contents of a message, each with its content type; called where a trigger looks into them.
 Documents = Callable[[], Iterable[tuple[bytes, str]]]
 _COLUMNS = ("id", "party_id", "agreement_id", "documents", "answers", "kind", "document_id_path")
@@ -48,31 +47,17 @@ class Subscription:
         return not self.documents or any(wanted == service and of in ("*", action) for wanted, of in self.documents)
 
 
-_known: tuple[float, tuple[Subscription, ...]] | None = None
-
-
+@Remembered
 def current() -> tuple[Subscription, ...]:
     """The subscriptions of all triggers that are not disabled, at most about a second old.
 
     Members of an atomic trigger have none: they process its documents.
     """
-    global _known
-    at = time.monotonic()
-    if _known is None or at - _known[0] > CHECK_SECONDS:
-        own = Trigger.objects.exclude(state=TriggerState.DISABLED).filter(member_of=None)
-        rows = own.order_by("pk").values_list(*_COLUMNS)
-        found = tuple(
-            Subscription(key, party, agreement, tuple((d["service"], d["action"]) for d in documents), *rest)
-            for key, party, agreement, documents, *rest in rows
-        )
-        _known = (at, found)
-    return _known[1]
-
-
-def reset() -> None:
-    """Forgets what was read, so that the next look is at the database (after a change in this process; tests)."""
-    global _known
-    _known = None
+    own = Trigger.objects.exclude(state=TriggerState.DISABLED).filter(member_of=None)
+    return tuple(
+        Subscription(key, party, agreement, tuple((d["service"], d["action"]) for d in documents), *rest)
+        for key, party, agreement, documents, *rest in own.order_by("pk").values_list(*_COLUMNS)
+    )
 
 
 def matching(terms: Terms, service: str, action: str) -> list[Subscription]:

@@ -37,7 +37,7 @@ def rule_create(*, actor: Actor, reason: str, **values: Any) -> AttributeRule:
     now = clock.now()
     made = AttributeRule(created_at=now, updated_at=now)
     made = changing.made("attribute.create", made, values, SETTINGS, _wrong, actor, reason)
-    attributes.reset()
+    attributes.known.forget()
     return made
 
 
@@ -48,14 +48,14 @@ def rule_update(
     changed = changing.changed(
         "attribute.update", rules(), attribute_id, values, SETTINGS, actor, reason, expected_version, check=_wrong
     )
-    attributes.reset()
+    attributes.known.forget()
     return changed
 
 
 def rule_delete(*, attribute_id: uuid.UUID, actor: Actor, reason: str, expected_version: int | None = None) -> None:
     """What it has taken stays with the messages. Raises NotFound, Stale, InvalidSubmission."""
     changing.deleted("attribute.delete", rules(), attribute_id, SETTINGS, actor, reason, expected_version)
-    attributes.reset()
+    attributes.known.forget()
 
 
 def _wrong(made: AttributeRule) -> dict[str, list[str]]:

@@ -58,7 +58,7 @@ def schema_create(*, actor: Actor, reason: str, files: Files = (), **values: Any
     with transaction.atomic():
         changing.made("schema.create", made, values, SETTINGS, lambda row: _wrong(row, files), actor, reason)
         _add(made, files, actor)
-    schemas.reset()
+    schemas.known.forget()
     return made
 
 
@@ -92,14 +92,14 @@ def schema_update(
         )
         if files:
             _add(changed, files, actor)
-    schemas.reset()
+    schemas.known.forget()
     return changed
 
 
 def schema_delete(*, schema_id: uuid.UUID, actor: Actor, reason: str, expected_version: int | None = None) -> None:
     """What was said of stored messages stays with them. Raises NotFound, Stale, InvalidSubmission."""
     changing.deleted("schema.delete", rules(), schema_id, SETTINGS, actor, reason, expected_version)
-    schemas.reset()
+    schemas.known.forget()
 
 
 def _add(found: DocumentSchema, files: Files, actor: Actor) -> None:

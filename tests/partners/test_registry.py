@@ -14,6 +14,7 @@ from partners import registry, services
 from partners.exceptions import InvalidInput
 from partners.models import AgreementVersion, Endpoint, Revision
 from partners.terms import Presented
+from rmhub import remembered
 from tests.partners.factories import (
     basic,
     make_agreement,
@@ -24,7 +25,7 @@ from tests.partners.factories import (
 )
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
-CHECK_SECONDS = registry.CHECK_SECONDS  # tests that share one transaction never look again otherwise
+SECONDS = remembered.SECONDS  # tests that share one transaction never look again otherwise
 
 pytestmark = pytest.mark.django_db
 
@@ -34,7 +35,7 @@ def monotonic(monkeypatch):
     """The registry's clock, in seconds."""
     at = SimpleNamespace(seconds=1000.0)
     monkeypatch.setattr(registry, "time", SimpleNamespace(monotonic=lambda: at.seconds))
-    monkeypatch.setattr(registry, "CHECK_SECONDS", CHECK_SECONDS)
+    monkeypatch.setattr(remembered, "SECONDS", SECONDS)
     return at
 
 

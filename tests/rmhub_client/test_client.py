@@ -86,7 +86,7 @@ def test_a_refusal_is_a_problem_with_all_that_is_wrong(hub: Client) -> None:
 def test_a_queue_is_leased_completed_and_given_back(hub: Client) -> None:
     side = partner_side()
     triggering.trigger_create(actor=Actor("ann"), reason="test", name="ERP orders", kind="pull", ordered=False)
-    subscriptions.reset()
+    subscriptions.current.forget()
     for number, content in enumerate((b"<A/>", b"<B/>"), start=1):
         assert side.send(side.message(number, f"m{number}@x", content=content)) == 204
     first, second = hub.lease("ERP orders", consumer="import-1")

@@ -83,7 +83,7 @@ def trigger_create(*, actor: Actor, reason: str, **values: Unpack[TriggerValues]
         check(trigger)
         trigger.save(force_insert=True)
         audit.record(actor, "trigger.create", trigger, reason=reason, after=described(trigger))
-        transaction.on_commit(subscriptions.reset)
+        transaction.on_commit(subscriptions.current.forget)
     return trigger, secret
 
 
@@ -126,7 +126,7 @@ def trigger_update(
             after={name: after[name] for name in changed},
         )
         dispatch.wake_on_commit(dispatch.DELIVER)
-        transaction.on_commit(subscriptions.reset)
+        transaction.on_commit(subscriptions.current.forget)
     return trigger
 
 
@@ -155,7 +155,7 @@ def trigger_leave(*, trigger_id: uuid.UUID, actor: Actor, reason: str, expected_
         trigger.save(update_fields=["member_of", "atomic_agreement", *_STATE_FIELDS])
         before: dict[str, object] = {"member_of": whole.name if whole is not None else ""}
         audit.record(actor, "trigger.leave", trigger, reason=reason, before=before, after=_state_of(trigger))
-        transaction.on_commit(subscriptions.reset)
+        transaction.on_commit(subscriptions.current.forget)
     return trigger
 
 
@@ -310,7 +310,7 @@ def _become(
     trigger.changed_at, trigger.monitor_due_at = now, monitor_due_at
     trigger.version += 1
     trigger.save(update_fields=list(_STATE_FIELDS))
-    transaction.on_commit(subscriptions.reset)
+    transaction.on_commit(subscriptions.current.forget)
 
 
 def _first_look(trigger: Trigger, cause: str, now: datetime) -> datetime | None:

@@ -126,7 +126,7 @@ def message_redeliver(*, message_id: uuid.UUID, actor: Actor, reason: str) -> Re
 
 def _redeliver(message: Message, actor: Actor, reason: str) -> Redelivery:
     terms = registry.current().version(message.agreement_version_id)
-    subscriptions.reset()
+    subscriptions.current.forget()
     try:
         # How a stored message came is not kept.
         made = subscriptions.deliveries_for(message, subscriptions.stored(message), terms, clock.now(), came_by=None)

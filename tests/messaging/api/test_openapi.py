@@ -147,7 +147,7 @@ def test_answers_are_what_the_document_says(api_document: dict[str, Any], admin:
     pair = suspended(partner)
     message = submit(partner, message_id="m-1@acme")
     trigger = admin.post("/triggers", {"name": "Queue", "kind": "pull", "ordered": False, **REASON})
-    subscriptions.reset()
+    subscriptions.current.forget()
     partner.send(partner.message(1, "in-1@partner"))
     partner.send(partner.message(2, "in-2@partner"))
     partner.send(partner.message(3, "in-3@partner"))

@@ -106,7 +106,7 @@ def test_a_job_takes_what_is_there_now_and_nothing_that_comes_later(partner: Par
 def test_a_job_is_of_one_evidence_group(partner: PartnerSide) -> None:
     one = doubtful(partner, 2)
     triggering.trigger_disable(trigger_id=one.pk, actor=ANN, reason="only the other one")
-    subscriptions.reset()
+    subscriptions.current.forget()
     other = doubtful(partner, 2, doubt="unusable_id")
     everything = list(Delivery.objects.values_list("pk", flat=True))
     with pytest.raises(InvalidSubmission, match="evidence group"):

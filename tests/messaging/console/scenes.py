@@ -132,7 +132,7 @@ def trigger_for(partner: PartnerSide, name: str, **values: object) -> Trigger:
     made, _ = triggering.trigger_create(  # type: ignore[call-arg]
         actor=ANA, reason="go-live", **{"name": name, "party_id": partner.terms.partner_id, "kind": "pull", **values}
     )
-    subscriptions.reset()
+    subscriptions.current.forget()
     return made
 
 

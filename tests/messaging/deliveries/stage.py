@@ -126,7 +126,7 @@ def make_trigger(app: Application | None = None, **values: Any) -> Trigger:
         if values.get("resolver") == "http":
             settings["resolver_url"] = app.url("/resolver")
     made, _ = triggering.trigger_create(actor=PERSON, reason="test", **{**settings, **values})
-    subscriptions.reset()
+    subscriptions.current.forget()
     return made
 
 

@@ -32,7 +32,7 @@ def change(trigger: Trigger, **values: Any) -> Trigger:
 
 
 def wanted() -> set[str]:
-    subscriptions.reset()
+    subscriptions.current.forget()
     return set(
         Trigger.objects.filter(pk__in=[one.trigger_id for one in subscriptions.current()]).values_list(
             "name", flat=True

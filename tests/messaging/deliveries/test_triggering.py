@@ -305,7 +305,7 @@ def test_a_disabled_trigger_takes_nothing_until_it_is_enabled() -> None:
     documents_from(partner, "NewOrder")
     triggering.trigger_disable(trigger_id=trigger.pk, actor=ANN, reason="not used any more")
     assert unresolved(trigger) == []
-    subscriptions.reset()
+    subscriptions.current.forget()
     documents_from(partner, "NewOrder")
     assert Delivery.objects.filter(trigger=trigger).count() == 1, "the second came while it was disabled"
     for verb in ("suspend", "resume", "disable"):
@@ -315,7 +315,7 @@ def test_a_disabled_trigger_takes_nothing_until_it_is_enabled() -> None:
     trigger.refresh_from_db()
     assert suspend(trigger) == [], "the engine has no say over a disabled one"
     assert triggering.trigger_enable(trigger_id=trigger.pk, actor=ANN, reason="used again").state == "active"
-    subscriptions.reset()
+    subscriptions.current.forget()
     documents_from(partner, "NewOrder")
     assert Delivery.objects.filter(trigger=trigger).count() == 2
 

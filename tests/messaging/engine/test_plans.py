@@ -239,7 +239,7 @@ def _documents_by_id() -> None:
     """By the partial indexes of what differs from the MessageId, which are small in most stores and large in some."""
     partner = partner_side()
     Trigger.objects.create(name="orders", kind="pull", document_id_path="//ID")
-    subscriptions.reset()
+    subscriptions.current.forget()
     partner.send(partner.message(1, content=b"<Order><ID>4711</ID></Order>", document_id="order-4711"))
     assert Delivery.objects.get().document_id_from == "document"
     others = "SELECT id AS stored, row_number() OVER () AS n FROM messaging_message WHERE id NOT IN"

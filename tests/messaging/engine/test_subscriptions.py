@@ -14,6 +14,7 @@ from messaging.choices import TriggerState
 from messaging.engine import subscriptions
 from messaging.engine.subscriptions import Subscription
 from messaging.models import Delivery, Message, Trigger
+from rmhub import remembered
 from tests.messaging.factories import ACTION, SERVICE, partner_side
 
 pytestmark = pytest.mark.django_db
@@ -97,8 +98,8 @@ def test_no_document_without_its_deliveries(
 
 def test_a_trigger_that_is_new_is_seen_within_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
     at = 1e12
-    monkeypatch.setattr(subscriptions.time, "monotonic", lambda: at)
-    monkeypatch.setattr(subscriptions, "CHECK_SECONDS", 1.0)
+    monkeypatch.setattr(remembered.time, "monotonic", lambda: at)
+    monkeypatch.setattr(remembered, "SECONDS", 1.0)
     assert subscriptions.current() == ()
     Trigger.objects.create(name="new", kind="pull")
     assert subscriptions.current() == ()

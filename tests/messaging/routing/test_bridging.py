@@ -51,7 +51,7 @@ def chain(time: FrozenClock, monkeypatch: pytest.MonkeyPatch, settings: object) 
             d.agrees("C", D_AGREEMENT, profile="repeatable", ours=d_in, theirs=c_out)
             remembering_since(T.replace(month=1))
             Trigger.objects.create(name="orders", kind="pull", documents=[])
-            subscriptions.reset()
+            subscriptions.current.forget()
         for one, other in ("AB", "BC", "CD"):
             join(made[one], made[other])
         yield made

@@ -48,7 +48,7 @@ def two(time: FrozenClock, settings: object, request: pytest.FixtureRequest) -> 
             b.agrees("A", TPA, profile=profile, ours=theirs, theirs=ours)
             remembering_since(T.replace(month=1))
             Trigger.objects.create(name="orders", kind="callable", callable_name="w45")
-            subscriptions.reset()
+            subscriptions.current.forget()
         join(made["A"], made["B"])
         yield made
 

@@ -82,7 +82,7 @@ def net(request: pytest.FixtureRequest, time: FrozenClock, monkeypatch: pytest.M
                 hub.agrees(other, TPA, ours=uri(name, path), theirs=uri(other, path), **TERMS[request.param])
                 remembering_since(T.replace(month=1))
                 Trigger.objects.create(name="orders", kind="pull", documents=[], lease_seconds=30)
-                subscriptions.reset()
+                subscriptions.current.forget()
         join(made["A"], made["B"])
         yield made
 

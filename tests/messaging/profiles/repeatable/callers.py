@@ -151,12 +151,12 @@ def application(behave: Service | None = None, **settings: Any) -> Iterator[Appl
         **settings,
     }
     trigger = Trigger.objects.create(**values)
-    subscriptions.reset()
+    subscriptions.current.forget()
     try:
         yield Application(trigger, documents)
     finally:
         applications.SERVICES.pop(name)
-        subscriptions.reset()
+        subscriptions.current.forget()
 
 
 def result(answer: HttpResponse) -> str | None:

@@ -39,7 +39,7 @@ def test_x02_killed_between_any_two_statements_leaves_all_or_nothing(now) -> Non
     remembering_since(T.replace(month=1))
     partner = caller()
     Trigger.objects.create(name="orders", kind="pull")
-    subscriptions.reset()
+    subscriptions.current.forget()
     partner.post("order-0")
     before = stored(), Event.objects.count(), partner.pair.done
     statements = 0

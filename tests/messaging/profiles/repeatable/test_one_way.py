@@ -45,7 +45,7 @@ ACCEPTED = (202, "accepted", "")
 
 def test_g01_a_request_is_stored_and_acknowledged(partner: Caller, woken: list[str]) -> None:
     Trigger.objects.create(name="orders", kind="pull")
-    subscriptions.reset()
+    subscriptions.current.forget()
     answer = partner.post("order-1", T - MINUTE)
     assert brief(answer) == ACCEPTED
     assert json.loads(answer.content) == {
@@ -134,7 +134,7 @@ def test_g17_a_uuid_is_the_same_in_upper_and_lower_case(partner: Caller) -> None
 def test_a_trigger_gets_one_delivery_however_often_the_request_comes(partner: Caller) -> None:
     for name in ("one", "two"):
         Trigger.objects.create(name=name, kind="pull")
-    subscriptions.reset()
+    subscriptions.current.forget()
     for _ in range(3):
         partner.post("order-1")
     assert Delivery.objects.count() == 2

@@ -72,7 +72,7 @@ def answered_by(application: Application, **settings: object) -> Iterator[Trigge
             reason="test",
             **{"name": "application", "kind": "http", "url": server.url, "answers": True, "timeout": 5, **settings},
         )
-        subscriptions.reset()
+        subscriptions.current.forget()
         yield trigger
 
 

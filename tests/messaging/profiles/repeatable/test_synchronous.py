@@ -75,7 +75,7 @@ def http_application(handler, **settings):
                 **settings,
             },
         )
-        subscriptions.reset()
+        subscriptions.current.forget()
         yield trigger
 
 
@@ -222,7 +222,7 @@ def test_a_suspended_trigger_is_not_ready(partner: Caller) -> None:
 
 def test_without_an_application_nothing_is_stored(partner: Caller) -> None:
     Trigger.objects.create(name="only listens", kind="pull")
-    subscriptions.reset()
+    subscriptions.current.forget()
     before = stored()
     answer = partner.post("order-1")
     assert brief(answer) == (503, "rejected", "no-application")
@@ -235,7 +235,7 @@ def test_what_was_answered_is_answered_again_when_the_application_is_gone(partne
     with application() as app:
         first = partner.post("order-1")
     Trigger.objects.filter(pk=app.trigger.pk).update(state=TriggerState.DISABLED)
-    subscriptions.reset()
+    subscriptions.current.forget()
     again = partner.post("order-1")
     assert (brief(again), again.content) == (OK, first.content)
 

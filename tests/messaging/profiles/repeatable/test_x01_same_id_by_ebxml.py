@@ -83,7 +83,7 @@ def both(**terms: object) -> Both:
 def partner(db, now) -> Both:
     remembering_since(T.replace(month=1))
     Trigger.objects.create(name="orders", kind="pull")
-    subscriptions.reset()
+    subscriptions.current.forget()
     return both()
 
 

@@ -191,4 +191,4 @@ def test_m42_the_same_id_at_once_under_two_agreements(monkeypatch) -> None:
     assert ids() == ["m1@p"]
     assert (first.state, second.state) == ((A, 1, 0), (A, 1, 0))
     assert Pair.objects.get(pk=second.inbound.pk).duplicates == 1
-    subscriptions.reset()
+    subscriptions.current.forget()
