@@ -15,7 +15,7 @@ from celery.signals import worker_init, worker_ready, worker_shutting_down
 from django.conf import settings
 
 from messaging import dispatch
-from messaging.access.services import audit_chain
+from messaging.access.services import audit_chain, password_resets
 from messaging.bulk.services import jobs
 from messaging.deliveries.services import monitoring
 from messaging.engine import kinds as engine
@@ -106,9 +106,9 @@ def pipeline_due() -> str:
 
 @_task(dispatch.NOTIFICATIONS)
 def notifications_due() -> str:
-    """Tells people of what has happened, as the notification rules say."""
+    """Tells people of what has happened, as the notification rules say; mails links to those who forgot a password."""
     made, tried = notifying.notify_due()
-    return f"made {made}, tried {tried}"
+    return f"made {made}, tried {tried}, password resets {password_resets.send_due()}"
 
 
 @_task(dispatch.SEAL)

@@ -61,7 +61,8 @@ CONDITIONS = {
         NOT EXISTS (SELECT FROM messaging_notificationcursor)
         OR EXISTS ({_BEHIND.format("messaging_notificationcursor")})
         OR EXISTS (SELECT FROM messaging_notification WHERE due_at <= %(now)s)
-        OR EXISTS (SELECT FROM messaging_notification WHERE escalates_at <= %(now)s)""",  # noqa: S608
+        OR EXISTS (SELECT FROM messaging_notification WHERE escalates_at <= %(now)s)
+        OR EXISTS (SELECT FROM messaging_passwordreset WHERE due_at <= %(now)s)""",  # noqa: S608
     dispatch.SEAL: "EXISTS (SELECT FROM messaging_auditentry WHERE number IS NULL)",
 }
 

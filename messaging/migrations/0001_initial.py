@@ -236,6 +236,18 @@ class Migration(migrations.Migration):
             ],
         ),
         migrations.CreateModel(
+            name='PasswordReset',
+            fields=[
+                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
+                ('asked_for', models.CharField(max_length=254, unique=True, verbose_name='user name or mail address')),
+                ('address', models.CharField(blank=True, default='', help_text='Where it was asked from.', max_length=64)),
+                ('request_id', models.CharField(blank=True, default='', max_length=80)),
+                ('created_at', models.DateTimeField()),
+                ('due_at', models.DateTimeField(db_index=True)),
+                ('attempts', models.PositiveSmallIntegerField(default=0)),
+            ],
+        ),
+        migrations.CreateModel(
             name='NotificationCursor',
             fields=[
                 ('id', models.PositiveSmallIntegerField(default=1, primary_key=True, serialize=False)),

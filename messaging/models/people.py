@@ -144,6 +144,23 @@ class LoginThrottle(models.Model):
         return f"{self.misses} misses of {self.name} from {self.address or 'anywhere'}"
 
 
+class PasswordReset(models.Model):
+    """Somebody has forgotten a password, and a worker is to mail the link: whether there is such a user, it finds out.
+
+    So the answer to whoever asked is the same, after the same time, for users that exist and for those that do not.
+    """
+
+    asked_for = models.CharField("user name or mail address", max_length=254, unique=True)
+    address = models.CharField(max_length=64, blank=True, default="", help_text="Where it was asked from.")
+    request_id = models.CharField(max_length=80, blank=True, default="")
+    created_at = models.DateTimeField()
+    due_at = models.DateTimeField(db_index=True)
+    attempts = models.PositiveSmallIntegerField(default=0)
+
+    def __str__(self) -> str:
+        return f"password reset asked from {self.address or 'anywhere'}"
+
+
 class ApiToken(Identified):
     """A bearer token: shown once, kept as a hash, limited to scopes, with an end."""
 

@@ -27,6 +27,7 @@ urlpatterns = [
     path("go", overview.go, name="go"),
     path("login/", account.log_in, name="login"),
     path("login/code/", account.log_in_code, name="login-code"),
+    path("login/reset/", account.password_reset, name="password-reset"),
     path("login/openid/", account.sign_on, name="openid"),
     path("login/openid/back/", account.sign_on_back, name="openid-back"),
     path("invitation/<str:uid>/<str:token>/", account.invitation, name="invitation"),

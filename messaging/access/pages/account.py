@@ -1,4 +1,4 @@
-"""Log-in, by the OpenID provider too, and log-out; invitations, one's own password, and the theme."""
+"""Log-in, by the OpenID provider too, and log-out; invitations, passwords, also forgotten ones, and the theme."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import reverse
 from django.views.decorators.debug import sensitive_post_parameters
 
-from messaging.access.services import openid, second_factor, sessions, users
+from messaging import mailing
+from messaging.access.services import openid, password_resets, second_factor, sessions, users
 from messaging.choices import Interface
 from messaging.console.access import ENROL, PUBLIC, actor, has_ended, requires
 from messaging.console.context import THEME_COOKIE, THEMES
@@ -143,7 +144,7 @@ def invitation(request: HttpRequest, uid: str, token: str) -> HttpResponse:
     """Whoever has the link sets a password with it, once."""
     user = users.invited(uid, token)
     if user is None:
-        return page(request, "console/access/invitation.html", {"user_name": ""}, status=410)
+        return page(request, "console/access/invitation.html", {"mails": mailing.is_set_up()}, status=410)
     form = SetPasswordForm(user, request.POST if request.method == "POST" else None)
     errors: list[tuple[str, str]] = []
     if request.method == "POST":
@@ -167,6 +168,24 @@ def invitation(request: HttpRequest, uid: str, token: str) -> HttpResponse:
             errors = [("new_password1", str(text)) for texts in form.errors.values() for text in texts]
     context = {"user_name": user.get_username(), "errors": errors, "rules": password_validators_help_texts()}
     return page(request, "console/access/invitation.html", context, status=422 if errors else 200)
+
+
+@requires(PUBLIC, methods=("GET", "POST"))
+def password_reset(request: HttpRequest) -> HttpResponse:
+    """Asks for a link by mail. The answer is the same for users that exist and for those that do not."""
+    context: dict[str, Any] = {"mails": mailing.is_set_up(), "days": settings.PASSWORD_RESET_TIMEOUT // 86_400}
+    wait = 0
+    if request.method == "POST" and context["mails"]:
+        who = context["who"] = request.POST.get("who", "")[:254]
+        wait = context["wait"] = throttling.attempt(f"reset {who.strip()}", request.META.get("REMOTE_ADDR", ""))
+        if not wait:
+            try:
+                context["asked"] = password_resets.reset_ask(who=who, actor=actor(request))
+            except InvalidSubmission as error:
+                context["errors"] = problems(error)
+            else:
+                return page(request, "console/access/password_reset.html", context)
+    return _slowed(request, "console/access/password_reset.html", context, wait)
 
 
 @sensitive_post_parameters("old_password", "new_password1", "new_password2")

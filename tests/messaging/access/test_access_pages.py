@@ -36,7 +36,7 @@ def test_table_and_code_agree_on_what_is_public() -> None:
     assert (
         public
         == {page.name for page in PAGES if page.role is None}
-        == {*("login", "login-code", "logout", "openid", "openid-back", "invitation", "theme")}
+        == {*("login", "login-code", "logout", "openid", "openid-back", "invitation", "password-reset", "theme")}
     )
 
 

@@ -141,6 +141,7 @@ _ABOUT_NOBODY = (
     "doubt-answer",
     "doubt-answer-settle",
     "invitation",
+    "password-reset",
     "columns",
     "saved-view-edit",
     "saved-view-delete",

@@ -133,7 +133,7 @@ SAME: Mapping[str, tuple[str, ...]] = {
 }
 # A person's own session; a token has none.
 OWN = {
-    *("login", "login-code", "logout", "invitation", "password", "theme"),
+    *("login", "login-code", "logout", "invitation", "password", "password-reset", "theme"),
     *("second-factor", "second-factor-codes", "second-factor-remove", "own-session-end", "own-sessions-end"),
 }
 

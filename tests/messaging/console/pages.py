@@ -169,6 +169,7 @@ PAGES: list[Page] = [
     Page("go", V),
     Page("login", EVERYBODY),
     Page("login-code", EVERYBODY),
+    Page("password-reset", EVERYBODY),
     Page("openid", EVERYBODY),
     Page("openid-back", EVERYBODY),
     Page("invitation", EVERYBODY, lambda w: ("MQ", "0-0")),
