@@ -248,6 +248,17 @@ class ItemState(models.TextChoices):
     CANCELLED = "cancelled", "Cancelled"
 
 
+class CertificateUse(models.TextChoices):
+    SERVER = "server", "What the partner's server shows us"
+    CLIENT = "client", "What the partner shows when it calls us"
+
+
+class OfferState(models.TextChoices):
+    WAITING = "waiting", "Waiting"
+    ACCEPTED = "accepted", "Accepted"
+    DECLINED = "declined", "Declined"
+
+
 class Interface(models.TextChoices):
     CONSOLE = "console", "Console"
     API = "api", "API"

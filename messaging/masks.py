@@ -55,12 +55,12 @@ def _copies(message: Message) -> list[tuple[uuid.UUID | None, uuid.UUID | None, 
 
 def sees(rule: PayloadMask, role: Role | None) -> bool:
     """Whether somebody of this role sees what the rule covers."""
-    if role is None or rule.visible_to not in list(Role):
+    if role not in ORDER or rule.visible_to not in ORDER:
         return False
     return ORDER.index(role) >= ORDER.index(Role(rule.visible_to))
 
 
 def needed(rules: Sequence[PayloadMask]) -> str:
     """The lowest role that sees behind all of these rules."""
-    ranks = [ORDER.index(Role(rule.visible_to)) for rule in rules if rule.visible_to in list(Role)]
+    ranks = [ORDER.index(Role(rule.visible_to)) for rule in rules if rule.visible_to in ORDER]
     return ORDER[max(ranks, default=len(ORDER) - 1)].value

@@ -10,7 +10,7 @@ from django.contrib.auth.models import AbstractBaseUser, AnonymousUser, User
 
 from messaging.models import Access
 from partners import visibility
-from rmhub.roles import ORDER, SCOPES, WHOLE_HUB_SCOPES, Role
+from rmhub.roles import SCOPES, WHOLE_HUB_SCOPES, Role, of_groups
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,14 +36,15 @@ def permissions_of(user: AbstractBaseUser | AnonymousUser, *, groups: Collection
     """
     if not user.is_authenticated or not user.is_active:
         return NOBODY
-    rows = list(User.objects.filter(pk=user.pk).values_list("groups__name", "hub_access__limited"))
-    names = {name for name, _ in rows}
-    role = next((role for role in reversed(ORDER) if role in names), None)
-    if getattr(user, "is_superuser", False):
-        role = Role.ADMIN
+    access = ("groups__name", "hub_access__limited", "hub_access__partner")
+    rows = list(User.objects.filter(pk=user.pk).values_list(*access))
+    role = Role.ADMIN if getattr(user, "is_superuser", False) else of_groups({name for name, _, _ in rows})
     if role is None:
         return NOBODY
-    partners = visibility.of_groups(_groups(user.pk)) if any(limited for _, limited in rows) else None
+    if role == Role.PARTNER:
+        partner_id = rows[0][2]
+        return Permissions(role, SCOPES[role], visibility.of_partner(partner_id)) if partner_id else NOBODY
+    partners = visibility.of_groups(_groups(user.pk)) if any(limited for _, limited, _ in rows) else None
     if groups:
         chosen = visibility.of_groups(groups)
         partners = chosen if partners is None else chosen & partners

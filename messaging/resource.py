@@ -50,16 +50,20 @@ def deletion(
     return Verb("delete", "Delete", "x", "danger", service, effects, forever, presets, done)
 
 
+def _elsewhere(**given: Any) -> Any:
+    raise NotImplementedError("Pages and operations without a form or a body have no way here.")
+
+
 @dataclass(frozen=True, slots=True)
 class Resource:
     """A kind of object: its names, who may see and change it, how it is read, and what changes it.
 
     `name` is the noun, in addresses too; `prefix` that of its public ids. `rows(**filters)` and `one(id)` are
-    selectors, under the caller's limits; `create` and `update` are services. `possible(row)`: slugs of the verbs that
-    its present `state(row)` takes; `why_not(row)`: why the others are impossible ("is on now"). `said(row, verb)`:
-    what else a dialog has to say about this object; `called(row, verb)`: the verb's label here. `revision(row)` names
-    what a caller saw; services take what `read_revision` makes of it as `expected_version`. `by_name`: `one` takes a
-    name too, so that people can write it in an address.
+    selectors, under the caller's limits; `create` and `update` are services, if people make it here. `possible(row)`:
+    slugs of the verbs that its present `state(row)` takes; `why_not(row)`: why the others are impossible ("is on now").
+    `said(row, verb)`: what else a dialog has to say about this object; `called(row, verb)`: the verb's label here.
+    `revision(row)` names what a caller saw; services take what `read_revision` makes of it as `expected_version`.
+    `by_name`: `one` takes a name too, so that people can write it in an address.
     """
 
     name: str
@@ -70,10 +74,10 @@ class Resource:
     rows: Callable[..., QuerySet[Any]]
     one: Callable[[Any], Any]
     order: tuple[str, ...]
-    create: Callable[..., Any]
-    update: Callable[..., Any]
     verbs: tuple[Verb, ...]
     possible: Callable[[Any], tuple[str, ...]]
+    create: Callable[..., Any] = _elsewhere
+    update: Callable[..., Any] = _elsewhere
     state: Callable[[Any], str] = lambda row: ""
     said: Callable[[Any, Verb], Iterable[str]] = lambda row, verb: ()
     called: Callable[[Any, Verb], str] = lambda row, verb: verb.label
@@ -81,6 +85,11 @@ class Resource:
     revision: Callable[[Any], str] = lambda row: str(row.version)
     read_revision: Callable[[str], Any] = number
     by_name: bool = False
+
+    @property
+    def title(self) -> str:
+        """Return what the list is called on screens."""
+        return self.plural.replace("-", " ")
 
     def verb(self, slug: str) -> Verb | None:
         """Return the verb of this name."""

@@ -109,6 +109,11 @@ def of_groups(groups: Collection[uuid.UUID]) -> frozenset[uuid.UUID]:
     return frozenset(Party.objects.filter(Q(groups__in=groups) | Q(is_own=True)).values_list("pk", flat=True))
 
 
+def of_partner(partner_id: uuid.UUID) -> frozenset[uuid.UUID]:
+    """One partner, and our own parties."""
+    return frozenset(Party.objects.filter(Q(pk=partner_id) | Q(is_own=True)).values_list("pk", flat=True))
+
+
 def lasting(stream: Any) -> Iterator[Any]:
     """A stream whose parts are made under the limit of now, although they are made after the view has returned."""
     return _lasting(stream, _visible.get(), _viewer.get())

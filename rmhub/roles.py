@@ -1,8 +1,10 @@
-"""Who may do what: three roles, each including the one before, and the scopes that API tokens are cut from."""
+"""Who may do what: three roles of our staff, each including the one before, with the scopes that API tokens are cut
+from; and the role of a partner's people, who see the portal and nothing else.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from enum import StrEnum
 
 from django.contrib.auth.models import AbstractBaseUser, AnonymousUser, Group
@@ -14,9 +16,12 @@ class Role(StrEnum):
     VIEWER = "viewer"  # reads everything but payloads
     OPERATOR = "operator"  # also payloads, submissions, and the verbs that repair
     ADMIN = "admin"  # also partners, agreements, skipping, users, tokens, settings
+    PARTNER = "partner"  # somebody of a partner: their own messages and connection, in the portal
 
 
-ORDER = (Role.VIEWER, Role.OPERATOR, Role.ADMIN)
+ORDER = (Role.VIEWER, Role.OPERATOR, Role.ADMIN)  # of our staff
+ROLES = (*ORDER, Role.PARTNER)
+PORTAL = "portal:use"
 
 VIEWER_SCOPES = frozenset(
     {
@@ -121,12 +126,17 @@ WHOLE_HUB_SCOPES = frozenset(
         "schemas:manage",
     }
 )
-SCOPES = {Role.VIEWER: VIEWER_SCOPES, Role.OPERATOR: OPERATOR_SCOPES, Role.ADMIN: ADMIN_SCOPES}
+SCOPES = {
+    Role.VIEWER: VIEWER_SCOPES,
+    Role.OPERATOR: OPERATOR_SCOPES,
+    Role.ADMIN: ADMIN_SCOPES,
+    Role.PARTNER: frozenset({PORTAL}),
+}
 
 
 def role_for(scope: str) -> Role:
     """The lowest role that has the scope. Raises KeyError for a scope that no role has."""
-    for role in ORDER:
+    for role in ROLES:
         if scope in SCOPES[role]:
             return role
     raise KeyError(scope)
@@ -139,7 +149,12 @@ def role_of(user: AbstractBaseUser | AnonymousUser) -> Role | None:
     if getattr(user, "is_superuser", False):
         return Role.ADMIN
     names = set(Group.objects.filter(user=user.pk).values_list("name", flat=True))
-    return next((role for role in reversed(ORDER) if role in names), None)
+    return of_groups(names)
+
+
+def of_groups(names: Collection[str]) -> Role | None:
+    """The highest role among the names of a person's groups."""
+    return next((role for role in (*reversed(ORDER), Role.PARTNER) if role in names), None)
 
 
 def scopes_of(user: AbstractBaseUser | AnonymousUser) -> frozenset[str]:

@@ -73,18 +73,19 @@ class ChangesBody(SettingsBody):
 class Operations:
     """The API of a resource. `detail(row)`: its representation, and what of it the ETag is made from.
 
-    `said`: operation -> (summary, description); without "delete" nothing deletes it. `sorts`: the orders of its list,
-    where the caller chooses one. `made`: what `create` answers, where it is more than `detailed`.
+    `said`: operation -> (summary, description); without "delete" nothing deletes it, without `body` and `changes`
+    nothing makes or changes it. `sorts`: the orders of its list, where the caller chooses one. `made`: what `create`
+    answers, where it is more than `detailed`.
     """
 
     resource: Resource
     shape: type[serializers.Serializer]
     detailed: type[serializers.Serializer]
     detail: Callable[[Any], tuple[Any, Any]]
-    body: type[SettingsBody]
-    changes: type[ChangesBody]
     filters: tuple[Param, ...]
     said: Mapping[str, tuple[str, str]]
+    body: type[SettingsBody] | None = None
+    changes: type[ChangesBody] | None = None
     example: OpenApiExample | None = None
     sorts: Mapping[str, tuple[str, ...]] | None = None
     made: type[serializers.Serializer] | None = None
@@ -103,7 +104,7 @@ class Operations:
     def _said(self, name: str, scope: str) -> dict[str, Any]:
         summary, description = self.said[name]
         plural = self.resource.plural
-        said = {"id": f"{plural}_{name}", "tag": plural, "scope": scope}
+        said = {"id": f"{plural.replace('-', '_')}_{name}", "tag": plural, "scope": scope}
         return {**said, "summary": summary, "description": description}
 
     @property
@@ -116,7 +117,7 @@ class Operations:
         return r.one(reference if r.by_name else id_of(r.prefix, reference))
 
     def _many(self) -> type[Endpoint]:
-        api, r = self, self.resource
+        api, r, body = self, self.resource, self.body
         located = OpenApiParameter(
             "Location", str, OpenApiParameter.HEADER, response=[201], description=f"The {r.name}."
         )
@@ -126,23 +127,25 @@ class Operations:
                 r.rows, self.shape, order=self.sorts or r.order, filters=self.filters, **self._said("list", r.reads)
             )
 
-            @operation(
-                **self._said("create", r.changes),
-                request=self.body,
-                responses={201: self.made or self.detailed},
-                headers=(located,),
-                examples=(self.example,) if self.example is not None else (),
-            )
-            @sensitive_variables()
-            def post(self, request: Request) -> Response:
-                read_parameters(request, ())
-                made = r.create(actor=actor_of(request), **validated(api.body, request.data))
-                return api.left(request, made, status=201)
+            if body is not None:
+
+                @operation(
+                    **self._said("create", r.changes),
+                    request=body,
+                    responses={201: self.made or self.detailed},
+                    headers=(located,),
+                    examples=(self.example,) if self.example is not None else (),
+                )
+                @sensitive_variables()
+                def post(self, request: Request) -> Response:
+                    read_parameters(request, ())
+                    made = r.create(actor=actor_of(request), **validated(body, request.data))
+                    return api.left(request, made, status=201)
 
         return Many
 
     def _single(self) -> type[Endpoint]:
-        api, r = self, self.resource
+        api, r, changes = self, self.resource, self.changes
         changing: dict[str, Any] = {"path": self.path, "problems": CONDITIONAL, "headers": (IF_MATCH,)}
 
         class One(Endpoint):
@@ -151,11 +154,13 @@ class Operations:
                 read_parameters(request, ())
                 return api._answer(request, api._one(named[r.name]))
 
-            @operation(
-                **self._said("change", r.changes), request=self.changes, responses={200: self.detailed}, **changing
-            )
-            def patch(self, request: Request, **named: str) -> Response:
-                return api.do(request, named, r.update, api.changes)
+            if changes is not None:
+
+                @operation(
+                    **self._said("change", r.changes), request=changes, responses={200: self.detailed}, **changing
+                )
+                def patch(self, request: Request, **named: str) -> Response:
+                    return api.do(request, named, r.update, changes)
 
             if "delete" in self.said:
 
@@ -172,7 +177,7 @@ class Operations:
 
         class OfVerb(Endpoint):
             @operation(
-                id=f"{r.plural}_{verb.slug}",
+                id=f"{r.plural.replace('-', '_')}_{verb.slug}",
                 tag=r.plural,
                 scope=r.scope_of(verb.slug),
                 summary=verb.summary,

@@ -31,7 +31,7 @@ _TOLD = frozenset({Evidence.ATTEMPT, Evidence.SUCCESS, Evidence.CHANGE})
 _STAYS: frozenset[Evidence] = frozenset()
 _STAYING = frozenset(
     {"silent", "certificate_expiring", "certificate_ended", "archive_differs", "archive_damaged", "webhook_disabled"}
-    | {"audit_chain_broken", "live_ack_slow", "live_failure_rate"}
+    | {"certificate_offered", "audit_chain_broken", "live_ack_slow", "live_failure_rate"}
 )
 
 

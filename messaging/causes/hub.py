@@ -130,6 +130,14 @@ HUB: tuple[Row, ...] = (
         "Ask the partner for the new one and enter it: the connection fails, or is refused, until then.",
         False,
     ),
+    (
+        "certificate_offered",
+        "Certificate from the partner",
+        "Somebody of the partner uploaded a certificate in the partner portal. It is not trusted yet.",
+        "Compare its fingerprint with the partner over another channel, such as the telephone, then accept or "
+        "decline it under Certificates.",
+        False,
+    ),
 )
 
 PERSON: tuple[Row, ...] = (

@@ -36,6 +36,7 @@ from rmhub.ids import BadPublicId
 from rmhub.roles import SCOPES, WHOLE_HUB_SCOPES, Role, role_for
 
 PUBLIC = "public"
+SIGNED_IN = "signed in"  # everybody with a role, a partner's people too
 # In the session of somebody who must set up a second factor first; and the pages that are open until they have.
 ENROL = "must_enrol"
 _ENROLLING = ("second-factor", "second-factor-codes")
@@ -64,6 +65,8 @@ class Person:
         """What is missing for a scope: a role's name, or access to all partners; "" when nothing is."""
         if scope in self.scopes:
             return ""
+        if scope == SIGNED_IN:
+            return Role.VIEWER.value
         if self.role is not None and scope in SCOPES[self.role]:
             return f"{self.role.value} with access to all partners"
         return role_for(scope).value
@@ -93,7 +96,8 @@ def actor(request: HttpRequest) -> Actor:
 def requires(
     scope: ScopeRule, *, methods: tuple[str, ...] = ("GET",), whole_hub: bool = False
 ) -> Callable[[View], View]:
-    """Opens a view to people whose role has the scope, or to everybody (`PUBLIC`), for these methods only.
+    """Opens a view to people whose role has the scope, to all who have one (`SIGNED_IN`), or to everybody (`PUBLIC`),
+    for these methods only.
 
     `scope` may be a function of the URL's parameters. `whole_hub`: shows or changes what cannot be told apart by
     partner, so it is closed to people who are limited to some. A person without a session goes to the log-in page; a
@@ -113,6 +117,8 @@ def requires(
                 if request.session.get(ENROL) and _page_of(request) not in _ENROLLING:
                     return HttpResponseRedirect(resolve_url("console:second-factor"))
                 _note_use(request)
+                if person(request).role == Role.PARTNER and _page_of(request) == "dashboard":
+                    return HttpResponseRedirect(resolve_url("console:portal"))
                 try:
                     _check_scope(person(request), wanted, whole_hub)
                 except PermissionDenied:
@@ -168,6 +174,8 @@ def _note_use(request: HttpRequest) -> None:
 
 
 def _check_scope(who: Person, wanted: str, whole_hub: bool) -> None:
+    if wanted == SIGNED_IN and who.role is not None:
+        return
     if who.limited and who.role is not None:
         role_has = wanted in SCOPES[who.role]
         if (role_has and wanted in WHOLE_HUB_SCOPES) or (whole_hub and wanted in who.scopes):

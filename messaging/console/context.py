@@ -14,6 +14,7 @@ from messaging.console.preferences import preferences
 from messaging.pairs.selectors import screens
 from partners import visibility
 from rmhub import clock
+from rmhub.roles import PORTAL, Role
 
 THEMES = ("auto", "light", "dark")
 THEME_COOKIE = "rmhub_theme"
@@ -96,6 +97,19 @@ NAVIGATION: tuple[tuple[str, tuple[NavItem, ...]], ...] = (
         ),
     ),
 )
+# What a partner's people see of it.
+PORTAL_NAVIGATION: tuple[tuple[str, tuple[NavItem, ...]], ...] = (
+    (
+        "Partner portal",
+        (
+            NavItem("Overview", "layout-dashboard", "console:portal", "portal", PORTAL),
+            NavItem("Messages", "mail", "console:portal-messages", "portal/messages", PORTAL),
+            NavItem("Connection", "plug-connected", "console:portal-connection", "portal/connection", PORTAL),
+            NavItem("Certificates", "shield-check", "console:portal-certificates", "portal/certificates", PORTAL),
+            NavItem("Reconciliation", "scale", "console:portal-logs", "portal/logs", PORTAL),
+        ),
+    ),
+)
 # Pages of these first path segments belong to the entry of that section.
 _SECTIONS = {
     "partner-groups": "users",
@@ -130,7 +144,7 @@ def hub(request: HttpRequest) -> dict[str, object]:
         "section": _section(request),
         "help_href": help_of(_section(request)),
         "me": SimpleLazyObject(lambda: _me(request)),
-        "navigation": NAVIGATION,
+        "navigation": SimpleLazyObject(lambda: _navigation(request)),
         "preferences": SimpleLazyObject(lambda: preferences(request)),
         "preferred_zone": SimpleLazyObject(lambda: preferences(request).zone),
         "nav_counts": SimpleLazyObject(lambda: _counts(request)),
@@ -144,7 +158,9 @@ def theme_of(request: HttpRequest) -> str:
 
 
 def _section(request: HttpRequest) -> str:
-    first = request.path_info.strip("/").partition("/")[0]
+    first, *more = request.path_info.strip("/").split("/")
+    if first == "portal":
+        return "/".join([first, *more[:1]])
     return _SECTIONS.get(first, first)
 
 
@@ -157,10 +173,15 @@ def help_of(section: str) -> str:
 def _counts(request: HttpRequest) -> screens.NavCounts:
     """Under the limits of whoever looks, also on error pages: they are made after the view's own limits have ended."""
     who = _me(request)
-    if who is None or who.role is None:
+    if who is None or who.role in (None, Role.PARTNER):
         return screens.NavCounts(0, 0, 0, 0, 0)
     with visibility.only(who.partners, who.name):
         return screens.nav_counts()
+
+
+def _navigation(request: HttpRequest) -> tuple[tuple[str, tuple[NavItem, ...]], ...]:
+    who = _me(request)
+    return PORTAL_NAVIGATION if who is not None and who.role == Role.PARTNER else NAVIGATION
 
 
 def _me(request: HttpRequest) -> Person | None:

@@ -16,6 +16,7 @@ from messaging.choices import (
     JobState,
     Look,
     NotificationState,
+    OfferState,
     Outcome,
     SignalState,
     WebhookState,
@@ -170,6 +171,16 @@ OTHERS: dict[str, dict[str, tuple[Look, str]]] = {
         JobState.RUNNING: (Look("Running", "", "azure"), "player-play"),
         JobState.FINISHED: (Look("Finished", "", "green"), "check"),
         JobState.CANCELLED: (Look("Cancelled", "", "yellow"), "ban"),
+    },
+    "offer": {
+        OfferState.WAITING: (Look("Waiting", "", "yellow"), "hourglass"),
+        OfferState.ACCEPTED: (Look("Accepted", "", "green"), "check"),
+        OfferState.DECLINED: (Look("Declined", "", "secondary"), "ban"),
+    },
+    "held": {
+        "valid": (Look("Valid", "", "green"), "circle-check-filled"),
+        "ending": (Look("Expires soon", "", "yellow"), "hourglass"),
+        "expired": (Look("Expired", "", "red"), "x"),
     },
     "user": {
         "active": (Look("Active", "", "green"), "circle-filled"),

@@ -124,15 +124,15 @@ class ListPage:
 class Pages:
     """The console's pages of a resource.
 
-    `made`: ends the sentence "<object> ..." of a new one. `template`: of an object's page, which extends
-    `console/parts/object.html`, with `shown` as context; without one, an object's page is its form. `now(row)`: a few
-    words about an object, in its dialogs; `asking`: how these name verb and object.
+    `form`: None for what people do not make here. `made`: ends the sentence "<object> ..." of a new one. `template`: of
+    an object's page, which extends `console/parts/object.html`, with `shown` as context; without one, an object's page
+    is its form. `now(row)`: a few words about an object, in its dialogs; `asking`: how these name verb and object.
     """
 
     resource: Resource
     listing: ListPage
-    form: type[SettingsForm]
-    made: str
+    form: type[SettingsForm] | None = None
+    made: str = ""
     template: str = ""
     shown: Callable[[Any], dict[str, Any]] = lambda row: {}
     now: Callable[[Any], str] = str
@@ -143,14 +143,15 @@ class Pages:
         r = self.resource
         look, change = requires(r.reads), requires(r.changes, methods=("GET", "POST"))
         do = requires(lambda named: r.scope_of(named["verb"]), methods=("GET", "POST"))
+        one, verb = f"{r.plural}/<str:reference>/", do(self._verb)
+        verbs = [path(f"{one}{v.slug}/", verb, {"verb": v.slug}, name=f"{r.name}-{v.slug}") for v in r.verbs]
+        everything = path(f"{r.plural}/", look(self._list), name=r.plural)
+        if self.form is None:
+            return [everything, *verbs]
         quiet = sensitive_post_parameters(*self.form.secrets)  # without names it hides all of them
-        shared = [
-            path(f"{r.plural}/", look(self._list), name=r.plural),
-            path(f"{r.plural}/new/", quiet(change(self._new)), name=f"{r.name}-new"),
-        ]
-        one, edit, verb = f"{r.plural}/<str:reference>/", quiet(change(self._edit)), do(self._verb)
+        shared = [everything, path(f"{r.plural}/new/", quiet(change(self._new)), name=f"{r.name}-new")]
+        edit = quiet(change(self._edit))
         if not self.template:
-            verbs = [path(f"{one}{v.slug}/", verb, {"verb": v.slug}, name=f"{r.name}-{v.slug}") for v in r.verbs]
             return [*shared, path(one, edit, name=r.name), *verbs]
         return [
             *shared,
@@ -167,11 +168,12 @@ class Pages:
         context = keyset_page(request, f"console.{r.plural}", r.rows(**wanted), order=r.order, filters=given)
         context |= {
             "page": self.listing,
+            "can_make": self.form is not None,
             "filters": [(one, given[one.name]) for one in self.listing.filters],
             "filtered": any(given.values()),
             "none_match": f"No {r.name} matches.",
-            "show_all": f"Show all {r.plural}",
-            "pages": f"Pages of {r.plural}",
+            "show_all": f"Show all {r.title}",
+            "pages": f"Pages of {r.title}",
             "table": table(
                 self.listing.caption,
                 self.listing.columns,
@@ -199,6 +201,7 @@ class Pages:
     @sensitive_variables()
     def _new(self, request: HttpRequest) -> HttpResponse:
         r, mark = self.resource, f"{self.resource.name}_form"
+        assert self.form is not None
         form = self.form(request.POST, request.FILES) if request.method == "POST" else self._blank(request)
         if request.method == "POST":
             if request.POST.get("once", "-") != request.session.get(mark):
@@ -216,6 +219,7 @@ class Pages:
     def _edit(self, request: HttpRequest, reference: str) -> HttpResponse:
         row = self._one(reference)
         r = self.resource
+        assert self.form is not None
         given = (request.POST, request.FILES) if request.method == "POST" else ()
         form = self.form(*given, instance=row)
         if request.method == "POST":
@@ -257,7 +261,7 @@ class Pages:
                 **shared,
                 "title": f"{called.label}: {now}",
                 "heading": self.asking.format(called.label, now),
-                "crumbs": [(shared["list_href"], capfirst(r.plural)), (shared["href"], str(now))],
+                "crumbs": [(shared["list_href"], capfirst(r.title)), (shared["href"], str(now))],
                 "version": shared["revision"],
                 "verb": called,
                 "noun": r.name,
@@ -274,6 +278,7 @@ class Pages:
 
     def _blank(self, request: HttpRequest) -> SettingsForm:
         """Return the form of a new object."""
+        assert self.form is not None
         return self.form()
 
     def _made(self, request: HttpRequest, made: Any) -> HttpResponse:

@@ -22,7 +22,7 @@ from partners import registry, services
 from partners.choices import CredentialKind, Profile
 from partners.models import Agreement, Credential, Endpoint, Party
 from rmhub import clock
-from rmhub.roles import Role, scopes_of
+from rmhub.roles import ORDER, Role, scopes_of
 
 ORDERS = "urn:oasis:names:specification:ubl:services:ordering"
 BILLING = "urn:oasis:names:specification:ubl:services:billing"
@@ -198,7 +198,7 @@ def people() -> dict[str, str]:
     """Users viewer, operator and admin with new passwords (log-in name -> password). Known ones keep theirs."""
     made: dict[str, str] = {}
     with transaction.atomic():
-        for role in Role:
+        for role in ORDER:
             group, _ = Group.objects.get_or_create(name=role)
             if User.objects.filter(username=role).exists():
                 continue

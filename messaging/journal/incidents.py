@@ -29,7 +29,14 @@ REOPENED_WITHIN = timedelta(minutes=30)
 SNOOZED_MOST = timedelta(days=30)
 COMMENT_MOST = 5000
 DONE_MARK = "→"  # in a resolution, between what was found and what was done
-_LASTING = ("silent", "certificate_expiring", CERTIFICATE_ENDED, "needs_resync", "transaction_lost")
+_LASTING = (
+    "silent",
+    "certificate_expiring",
+    CERTIFICATE_ENDED,
+    "certificate_offered",
+    "needs_resync",
+    "transaction_lost",
+)
 _NUMBERS = 0x524D4855  # key of the advisory lock that makes incident numbers gapless
 
 

@@ -401,6 +401,7 @@ class Migration(migrations.Migration):
                 ('user', models.OneToOneField(on_delete=django.db.models.deletion.CASCADE, primary_key=True, related_name='hub_access', serialize=False, to=settings.AUTH_USER_MODEL)),
                 ('limited', models.BooleanField(default=False, verbose_name='only the partners of these groups')),
                 ('groups', models.ManyToManyField(blank=True, related_name='+', to='partners.partnergroup')),
+                ('partner', models.ForeignKey(blank=True, help_text='Whose people they are.', null=True, on_delete=django.db.models.deletion.CASCADE, related_name='+', to='partners.party')),
             ],
             options={
                 'verbose_name_plural': 'accesses',
@@ -706,6 +707,28 @@ class Migration(migrations.Migration):
             options={
                 'ordering': ('-id',),
                 'indexes': [models.Index(condition=models.Q(('due_at__isnull', False)), fields=['due_at'], name='notification_due'), models.Index(condition=models.Q(('escalates_at__isnull', False)), fields=['escalates_at'], name='notification_escalates'), models.Index(models.F('rule'), models.F('key'), models.OrderBy(models.F('id'), descending=True), name='notification_by_key')],
+            },
+        ),
+        migrations.CreateModel(
+            name='OfferedCertificate',
+            fields=[
+                ('id', models.UUIDField(default=rmhub.ids.uuid7, editable=False, primary_key=True, serialize=False)),
+                ('use', models.CharField(choices=[('server', "What the partner's server shows us"), ('client', 'What the partner shows when it calls us')], max_length=10)),
+                ('certificate', models.TextField(help_text='PEM.')),
+                ('fingerprint', models.CharField(max_length=64, verbose_name='SHA-256 fingerprint')),
+                ('note', models.CharField(blank=True, default='', help_text='What the partner says of it.', max_length=255)),
+                ('state', models.CharField(choices=[('waiting', 'Waiting'), ('accepted', 'Accepted'), ('declined', 'Declined')], default='waiting', max_length=10)),
+                ('offered_by', models.CharField(max_length=150)),
+                ('created_at', models.DateTimeField()),
+                ('decided_by', models.CharField(blank=True, default='', max_length=150)),
+                ('decided_at', models.DateTimeField(blank=True, null=True)),
+                ('answer', models.CharField(blank=True, default='', help_text='The reason of the decision.', max_length=500)),
+                ('endpoint', models.ForeignKey(blank=True, help_text='Whose server shows it.', null=True, on_delete=django.db.models.deletion.CASCADE, related_name='+', to='partners.endpoint')),
+                ('party', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='+', to='partners.party')),
+            ],
+            options={
+                'ordering': ('-id',),
+                'constraints': [models.UniqueConstraint(condition=models.Q(('state', 'waiting')), fields=('party', 'use', 'endpoint', 'fingerprint'), name='certificate_offered_once', nulls_distinct=False)],
             },
         ),
         migrations.CreateModel(

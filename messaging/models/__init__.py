@@ -3,7 +3,7 @@ from messaging.models.delivery import Delivery, DocumentCompleted, DocumentStart
 from messaging.models.document_rule import AttributeRule, DocumentSchema, PayloadMask, SchemaVersion
 from messaging.models.job import BulkJob, BulkJobItem, Worker
 from messaging.models.message import Message, MessageIdentity, Payload
-from messaging.models.onboarding import BenchReport, OnboardingDraft, ProbeReport
+from messaging.models.onboarding import BenchReport, OfferedCertificate, OnboardingDraft, ProbeReport
 from messaging.models.pair import IncomingStream, OutgoingStream, Pair
 from messaging.models.people import (
     Access,
@@ -100,6 +100,7 @@ __all__ = [
     "Notification",
     "NotificationCursor",
     "NotificationRule",
+    "OfferedCertificate",
     "OnboardingDraft",
     "OpenIdAccount",
     "OutgoingStream",

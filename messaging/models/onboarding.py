@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from django.db import models
-from django.db.models import F
+from django.db.models import F, Q
 
+from messaging.choices import CertificateUse, OfferState
 from messaging.models.base import Identified
 from messaging.models.pair import Pair
-from partners.models import Agreement, Endpoint
+from partners.certificates import CertificateFacts, read
+from partners.models import Agreement, Endpoint, Party
 
 
 class OnboardingDraft(Identified):
@@ -38,6 +40,46 @@ class OnboardingDraft(Identified):
 
     def __str__(self) -> str:
         return self.title or "New partner"
+
+
+class OfferedCertificate(Identified):
+    """A certificate that a partner's people uploaded in the portal: trusted for nothing until we accept it."""
+
+    PREFIX = "ofc"
+
+    party = models.ForeignKey(Party, on_delete=models.CASCADE, related_name="+")
+    use = models.CharField(max_length=10, choices=CertificateUse)
+    endpoint = models.ForeignKey(
+        Endpoint, null=True, blank=True, on_delete=models.CASCADE, related_name="+", help_text="Whose server shows it."
+    )
+    certificate = models.TextField(help_text="PEM.")
+    fingerprint = models.CharField("SHA-256 fingerprint", max_length=64)
+    note = models.CharField(max_length=255, blank=True, default="", help_text="What the partner says of it.")
+    state = models.CharField(max_length=10, choices=OfferState, default=OfferState.WAITING)
+    offered_by = models.CharField(max_length=150)
+    created_at = models.DateTimeField()
+    decided_by = models.CharField(max_length=150, blank=True, default="")
+    decided_at = models.DateTimeField(null=True, blank=True)
+    answer = models.CharField(max_length=500, blank=True, default="", help_text="The reason of the decision.")
+
+    class Meta:
+        ordering = ("-id",)
+        constraints = (
+            models.UniqueConstraint(
+                fields=("party", "use", "endpoint", "fingerprint"),
+                condition=Q(state=OfferState.WAITING),
+                nulls_distinct=False,
+                name="certificate_offered_once",
+            ),
+        )
+
+    def __str__(self) -> str:
+        return f"{self.party}: {self.fingerprint[:16]}"
+
+    @property
+    def facts(self) -> CertificateFacts:
+        """Names, dates and key of the certificate."""
+        return read(self.certificate)[0]
 
 
 class ProbeReport(Identified):

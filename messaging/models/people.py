@@ -10,7 +10,7 @@ from django.db.models import F, Q
 from messaging.choices import NotificationChannel, NotificationState, Severity, WebhookState
 from messaging.models.base import Identified
 from messaging.models.record import Event, Incident
-from partners.models import PartnerGroup
+from partners.models import PartnerGroup, Party
 
 
 class Preference(models.Model):
@@ -58,13 +58,19 @@ class SavedView(Identified):
 
 
 class Access(models.Model):
-    """Limits a person to the partners of some groups. Without a row, or not `limited`, they see all partners."""
+    """Limits a person to the partners of some groups. Without a row, or not `limited`, they see all partners.
+
+    `partner`: whose people they are (role partner); they see the portal of that partner.
+    """
 
     user = models.OneToOneField(
         settings.AUTH_USER_MODEL, on_delete=models.CASCADE, primary_key=True, related_name="hub_access"
     )
     limited = models.BooleanField("only the partners of these groups", default=False)
     groups = models.ManyToManyField(PartnerGroup, blank=True, related_name="+")
+    partner = models.ForeignKey(
+        Party, null=True, blank=True, on_delete=models.CASCADE, related_name="+", help_text="Whose people they are."
+    )
 
     class Meta:
         verbose_name_plural = "accesses"

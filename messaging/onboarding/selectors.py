@@ -11,7 +11,8 @@ from django.db.models import Count, Max, Q, QuerySet, Sum
 
 from messaging.choices import Direction, IncidentState
 from messaging.exceptions import NotFound
-from messaging.models import BenchReport, Incident, OnboardingDraft, Pair
+from messaging.models import BenchReport, Incident, OfferedCertificate, OnboardingDraft, Pair
+from messaging.models.base import existing
 from messaging.pairs.selectors import pairs
 from partners import certificates as reading
 from partners import visibility
@@ -165,6 +166,24 @@ def _facts(pem: str) -> list[CertificateFacts]:
         return reading.read(pem)
     except ValueError:  # written by a newer hub, or by hand
         return []
+
+
+def offers(*, party_id: uuid.UUID | None = None, state: str = "") -> QuerySet[OfferedCertificate]:
+    """Certificates that partners offered. Not ordered; pages by ("-id",)."""
+    rows = visibility.limit(OfferedCertificate.objects.select_related("party", "endpoint"), "party")
+    if party_id is not None:
+        rows = rows.filter(party=party_id)
+    return rows.filter(state=state) if state else rows
+
+
+def offer(offer_id: uuid.UUID) -> OfferedCertificate:
+    """One of them. Raises NotFound."""
+    return existing(offers(), offer_id)
+
+
+def pinned_servers(party_id: uuid.UUID) -> QuerySet[Endpoint]:
+    """The partner's endpoints whose server may show certain certificates only: others need no new one told."""
+    return Endpoint.objects.filter(party=party_id).exclude(trusted_certificates="").order_by("name", "uri")
 
 
 # --- How it goes with one partner, in one sentence and a few numbers: its pairs, what waits, incidents, what ends

@@ -12,7 +12,7 @@ from messaging.deliveries.api import deliveries, triggers
 from messaging.incidents import api as incidents
 from messaging.messages.api import attributes, masks, messages, schemas, submissions, verbs
 from messaging.notifications.api import events, notifications, webhooks
-from messaging.onboarding.api import agreements, onboarding, parties
+from messaging.onboarding.api import agreements, offers, onboarding, parties
 from messaging.overview.api import hub, records, status
 from messaging.pairs.api import looks as pair_looks
 from messaging.pairs.api import pairs
@@ -98,6 +98,7 @@ urlpatterns = [
     path("bulk-operations/<str:job>/items.csv", jobs.JobResults.as_view(), name="job-results"),
     path("bulk-operations/<str:job>/documents", jobs.JobDocuments.as_view(), name="job-documents"),
     *attributes.ATTRIBUTES.urls(),
+    *offers.OFFERS.urls(),
     *masks.MASKS.urls(),
     *schemas.urls(),
     path("memory", hub.Memory.as_view(), name="memory"),

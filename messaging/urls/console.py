@@ -12,11 +12,12 @@ from messaging.incidents import pages as incidents
 from messaging.messages.pages import attributes, masks, messages, octets, schemas, sending
 from messaging.messages.pages import listing as message_list
 from messaging.notifications.pages import notifications, webhooks
-from messaging.onboarding.pages import agreements, parties, partners, wizard
+from messaging.onboarding.pages import agreements, offers, parties, partners, wizard
 from messaging.overview import pages as overview
 from messaging.pairs.pages import actions as pair_actions
 from messaging.pairs.pages import pairs
 from messaging.pollers import pages as pollers
+from messaging.portal import pages as portal
 from messaging.reports.pages import pipeline, reconciliation, reports
 from messaging.routing import pages as routing
 from messaging.transactions import pages as transactions
@@ -53,6 +54,13 @@ urlpatterns = [
     path("help/<slug:name>/", overview.help_document, name="help-page"),
     path("glossary/", overview.glossary, name="glossary"),
     path("causes/", overview.cause_list, name="causes"),
+    path("portal/", portal.overview, name="portal"),
+    path("portal/messages/", portal.message_list, name="portal-messages"),
+    path("portal/messages/<str:reference>/", portal.message_page, name="portal-message"),
+    path("portal/connection/", portal.connection, name="portal-connection"),
+    path("portal/certificates/", portal.certificate_list, name="portal-certificates"),
+    path("portal/certificates/<str:fingerprint>.pem", portal.own_certificate, name="portal-own-certificate"),
+    path("portal/logs/", portal.log_list, name="portal-logs"),
     path("pairs/", pairs.pair_list, name="pairs"),
     path("pairs/<str:code>/", pairs.pair_page, name="pair"),
     path("pairs/<str:code>/actions/<slug:verb>/", pair_actions.pair_verb, name="pair-verb"),
@@ -186,6 +194,7 @@ urlpatterns = [
     path("retention/", archive.retention_page, name="retention"),
     path("retention/change/", archive.retention_change, name="retention-change"),
     *attributes.PAGES.urls(),
+    *offers.PAGES.urls(),
     *masks.PAGES.urls(),
     *schemas.PAGES.urls(),
     path("rejections/", overview.rejection_list, name="rejections"),

@@ -21,15 +21,16 @@ from messaging.api.conditional import check_unchanged, item
 from messaging.api.endpoint import Endpoint, operation
 from messaging.api.fields import Flag, IdIn, IdOut, OptionalReasonBody, ReasonBody, Text, validated
 from messaging.api.handlers import listed, shown
+from messaging.api.named import PartyRef
 from messaging.api.reading import Param, read_parameters
 from messaging.api.references import id_of
 from messaging.console_links import invitation_link
 from messaging.models import UserSession
 from partners.models import PartnerGroup
-from rmhub.roles import ORDER
+from rmhub.roles import ROLES
 
 _MAIL = "Send the invitation to the person's mail address, instead of returning it."
-ROLES = tuple(role.value for role in ORDER)
+_ROLES = tuple(role.value for role in ROLES)
 _MANAGE: dict[str, Any] = {"tag": "users", "scope": "users:manage"}
 _PATH = {"username": "User name."}
 _GROUP = {"group": "Id of the group (`grp_...`)."}
@@ -49,12 +50,13 @@ class UserSerializer(serializers.Serializer):
     username = serializers.CharField(source="user.username")
     full_name = serializers.CharField(source="user.first_name", allow_blank=True)
     email = serializers.CharField(source="user.email", allow_blank=True)
-    role = serializers.ChoiceField(choices=ROLES, allow_null=True, help_text="null: may do nothing.")
+    role = serializers.ChoiceField(choices=_ROLES, allow_null=True, help_text="null: may do nothing.")
     is_active = serializers.BooleanField(
         source="user.is_active", help_text="false: switched off; cannot log in, and their tokens are refused."
     )
     limited = serializers.BooleanField(help_text="Sees only the partners of `groups`.")
     groups = GroupRef(many=True)
+    partner = PartyRef(allow_null=True, help_text="Whose portal they see (role `partner`).")
     login = serializers.ChoiceField(choices=("invited", "password", "password_and_code", "single_sign_on"))
     created_at = serializers.DateTimeField(source="user.date_joined")
     last_login_at = serializers.DateTimeField(source="user.last_login", allow_null=True)
@@ -80,11 +82,12 @@ class UserBody(OptionalReasonBody):
     """A new user, without a password."""
 
     username = Text(max_length=150, help_text="The log-in name. It cannot be changed.")
-    role = serializers.ChoiceField(choices=ROLES, allow_null=True, help_text="null: none yet.")
+    role = serializers.ChoiceField(choices=_ROLES, allow_null=True, help_text="null: none yet.")
     full_name = Text(max_length=150, required=False, allow_blank=True)
     email = Text(max_length=254, required=False, allow_blank=True)
     limited = Flag(required=False, help_text="Sees only the partners of `groups`.")
     groups = serializers.ListField(child=IdIn("grp"), required=False, max_length=100)
+    partner = IdIn("par", required=False, help_text="Whose portal they see; for the role `partner`.")
     mail = Flag(required=False, default=False, help_text=_MAIL)
 
 
@@ -97,11 +100,12 @@ class InviteBody(OptionalReasonBody):
 class UserChangeBody(ReasonBody):
     """What is given is changed."""
 
-    role = serializers.ChoiceField(choices=ROLES, allow_null=True, required=False)
+    role = serializers.ChoiceField(choices=_ROLES, allow_null=True, required=False)
     full_name = Text(max_length=150, required=False, allow_blank=True)
     email = Text(max_length=254, required=False, allow_blank=True)
     limited = Flag(required=False)
     groups = serializers.ListField(child=IdIn("grp"), required=False, max_length=100)
+    partner = IdIn("par", required=False, help_text="Whose portal they see; for the role `partner`.")
     is_active = Flag(required=False, help_text="false: they are logged out at once, everywhere.")
 
 
@@ -165,7 +169,7 @@ class Users(Endpoint):
         order=("username",),
         filters=(
             Param("q", "Part of the name, the full name or the mail address."),
-            Param("role", "Role.", "choice", choices=ROLES),
+            Param("role", "Role.", "choice", choices=_ROLES),
             Param("active", "Only those who can log in, or only those who are switched off.", "flag"),
         ),
         id="users_list",

@@ -18,7 +18,7 @@ from django.views.decorators.debug import sensitive_post_parameters
 from messaging import mailing
 from messaging.access.services import openid, password_resets, second_factor, sessions, users
 from messaging.choices import Interface
-from messaging.console.access import ENROL, PUBLIC, actor, has_ended, requires
+from messaging.console.access import ENROL, PUBLIC, SIGNED_IN, actor, has_ended, requires
 from messaging.console.context import THEME_COOKIE, THEMES
 from messaging.console.rendering import after, page, problems, see_other
 from messaging.entrance import throttling
@@ -189,7 +189,7 @@ def password_reset(request: HttpRequest) -> HttpResponse:
 
 
 @sensitive_post_parameters("old_password", "new_password1", "new_password2")
-@requires("pairs:read", methods=("GET", "POST"))
+@requires(SIGNED_IN, methods=("GET", "POST"))
 def password(request: HttpRequest) -> HttpResponse:
     """One's own password; the old one is asked for, and guesses of it are slowed down like log-ins."""
     user = request.user

@@ -20,7 +20,7 @@ from messaging.access.selectors.reach import read_id
 from messaging.access.services import preferences as services
 from messaging.access.services import second_factor, sessions
 from messaging.console import cells, lists, zones
-from messaging.console.access import ENROL, actor, person, requires
+from messaging.console.access import ENROL, SIGNED_IN, actor, person, requires
 from messaging.console.preferences import preferences
 from messaging.console.rendering import after, dialog, keyset_page, page, problems, see_other
 from messaging.console.resource import Column, table
@@ -30,7 +30,6 @@ from messaging.models import SavedView
 from messaging.resource import number
 from messaging.templatetags.hub import ago
 
-SCOPE = "pairs:read"  # everybody with a role
 _OWN = "views:write"
 # The lists that have views, and where they are.
 PAGES = {
@@ -50,7 +49,7 @@ def _me(request: HttpRequest) -> User:
     return request.user
 
 
-@requires(SCOPE)
+@requires(SIGNED_IN)
 def account(request: HttpRequest) -> HttpResponse:
     """Who one is here, what one may see, and where one is logged in."""
     me = people.user(_me(request).get_username())
@@ -67,7 +66,7 @@ def account(request: HttpRequest) -> HttpResponse:
     return page(request, "console/access/account.html", context)
 
 
-@requires(SCOPE, methods=("POST",))
+@requires(SIGNED_IN, methods=("POST",))
 def session_end(request: HttpRequest, reference: str) -> HttpResponse:
     """Ends one of one's own sessions."""
     try:
@@ -81,7 +80,7 @@ def session_end(request: HttpRequest, reference: str) -> HttpResponse:
     return see_other("console:account")
 
 
-@requires(SCOPE, methods=("POST",))
+@requires(SIGNED_IN, methods=("POST",))
 def sessions_end(request: HttpRequest) -> HttpResponse:
     """Ends all of one's own sessions but this one."""
     count = sessions.sessions_end(
@@ -93,7 +92,7 @@ def sessions_end(request: HttpRequest) -> HttpResponse:
 
 @sensitive_post_parameters("code", "password")
 @sensitive_variables("codes")
-@requires(SCOPE, methods=("GET", "POST"))
+@requires(SIGNED_IN, methods=("GET", "POST"))
 def factor(request: HttpRequest) -> HttpResponse:
     """Setting up a second factor: the picture, and a first code; then the recovery codes, this once."""
     me = _me(request)
@@ -126,7 +125,7 @@ def factor(request: HttpRequest) -> HttpResponse:
 
 @sensitive_post_parameters("code")
 @sensitive_variables("codes")
-@requires(SCOPE, methods=("GET", "POST"))
+@requires(SIGNED_IN, methods=("GET", "POST"))
 def factor_codes(request: HttpRequest) -> HttpResponse:
     """New recovery codes, for a code of the device."""
     refused = _refused(request, renew=True)
@@ -137,7 +136,7 @@ def factor_codes(request: HttpRequest) -> HttpResponse:
 
 
 @sensitive_post_parameters("code")
-@requires(SCOPE, methods=("GET", "POST"))
+@requires(SIGNED_IN, methods=("GET", "POST"))
 def factor_remove(request: HttpRequest) -> HttpResponse:
     """Takes the second factor away, for a code of it."""
     refused = _refused(request, renew=False)
@@ -178,7 +177,7 @@ def _checked_code(request: HttpRequest, me: User) -> tuple[list[tuple[str, str]]
 # --- preferences and saved views ---
 
 
-@requires(_OWN, methods=("GET", "POST"))
+@requires(SIGNED_IN, methods=("GET", "POST"))
 def preferences_page(request: HttpRequest) -> HttpResponse:
     """Zone and shortcuts; the theme is kept by the browser."""
     errors: list[tuple[str, str]] = []
@@ -198,7 +197,7 @@ def preferences_page(request: HttpRequest) -> HttpResponse:
     return page(request, "console/access/preferences.html", context, status=422 if errors else 200)
 
 
-@requires(_OWN, methods=("POST",))
+@requires(SIGNED_IN, methods=("POST",))
 def zone(request: HttpRequest) -> HttpResponse:
     """The switch at the top of every page; goes back to where it was pressed."""
     try:

@@ -31,7 +31,7 @@ from messaging.journal import audit
 from messaging.templatetags.hub import ago, icon, state
 from partners.models import PartnerGroup
 from rmhub.ids import BadPublicId
-from rmhub.roles import ORDER
+from rmhub.roles import ROLES, Role
 
 SCOPE = "users:manage"
 _ONCE = "user_form"
@@ -39,6 +39,7 @@ ROLE_WORDS = {
     "viewer": "Viewer: sees everything but documents",
     "operator": "Operator: also documents, retry, resume, pause, in doubt, incidents",
     "admin": "Admin: also partners, agreements, skip and cancel, users, tokens, settings",
+    "partner": "Partner: somebody of a partner, who sees its messages and its connection in the partner portal",
     "": "No role: cannot open anything",
 }
 
@@ -50,6 +51,8 @@ def _user(row: UserRow) -> SafeString:
 
 
 def _sees(row: UserRow) -> str:
+    if row.role == Role.PARTNER:
+        return f"the portal of {row.partner}"
     return (", ".join(group.name for group in row.groups) or "no partner") if row.limited else "all partners"
 
 
@@ -278,12 +281,15 @@ def _invited(request: HttpRequest, user: User, invitation: Invitation) -> HttpRe
 def _form(request: HttpRequest, row: UserRow | None, errors: list[tuple[str, str]]) -> dict[str, Any]:
     """The form as it was sent, else as the person is."""
     if request.method == "POST":
-        given = {name: posted(request, name) for name in ("username", "full_name", "email", "role", "reason")}
+        given = {
+            name: posted(request, name) for name in ("username", "full_name", "email", "role", "partner", "reason")
+        }
         limited, chosen = request.POST.get("limited") == "on", request.POST.getlist("groups")
     elif row is not None:
         user = row.user
         given = {"username": user.get_username(), "full_name": user.first_name, "email": user.email}
         given["role"] = row.role.value if row.role else ""
+        given["partner"] = row.partner.public_id if row.partner else ""
         limited, chosen = row.limited, [group.public_id for group in row.groups]
     else:
         given, limited, chosen = {"role": "viewer"}, False, []
@@ -293,7 +299,8 @@ def _form(request: HttpRequest, row: UserRow | None, errors: list[tuple[str, str
         "limited": limited,
         "chosen": chosen,
         "groups": list(people.groups().order_by("name")),
-        "roles": [(role.value, ROLE_WORDS[role.value]) for role in ORDER] + [("", ROLE_WORDS[""])],
+        "roles": [(role.value, ROLE_WORDS[role.value]) for role in ROLES] + [("", ROLE_WORDS[""])],
+        "partners": people.choosable(),
         "errors": errors,
         "mails": mailing.is_set_up(),
     }
@@ -306,7 +313,15 @@ def _given(request: HttpRequest) -> dict[str, Any]:
         "email": posted(request, "email"),
         "limited": request.POST.get("limited") == "on",
         "groups": _groups(request.POST.getlist("groups")),
+        "partner": _partner(posted(request, "partner")),
     }
+
+
+def _partner(text: str) -> uuid.UUID | None:
+    try:
+        return read_id("par", text) if text else None
+    except BadPublicId as error:
+        raise InvalidSubmission({"partner": ["This partner does not exist (any more)."]}) from error
 
 
 def _groups(texts: list[str]) -> list[uuid.UUID]:

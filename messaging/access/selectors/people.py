@@ -10,13 +10,13 @@ from django.contrib.sessions.models import Session
 from django.db.models import Count, Exists, OuterRef, Prefetch, Q, QuerySet
 
 from messaging.exceptions import NotFound
-from messaging.models import AuditEntry, OpenIdAccount, Preference, SavedView, SecondFactor, UserSession
+from messaging.models import Access, AuditEntry, OpenIdAccount, Preference, SavedView, SecondFactor, UserSession
 from messaging.overview.selectors import records
 from partners.models import PartnerGroup, Party
 from partners.visibility import limit
 from rmhub import clock
 from rmhub.ids import BadPublicId, public_id, read_public_id
-from rmhub.roles import ORDER, Role
+from rmhub.roles import Role, of_groups
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +26,7 @@ class UserRow:
     user: User
     role: Role | None
     limited: bool
+    partner: Party | None = None
     groups: list[PartnerGroup] = field(default_factory=list)
     second_factor: bool = False
     single_sign_on: bool = False
@@ -47,7 +48,7 @@ class UserRow:
 
 def users(*, search: str = "", role: str = "", active: bool | None = None) -> QuerySet[User]:
     """People with roles, groups and second factor, without passwords. Not ordered; pages by ("username",)."""
-    found = User.objects.select_related("hub_access").prefetch_related(
+    found = User.objects.select_related("hub_access__partner").prefetch_related(
         "groups", Prefetch("hub_access__groups", queryset=PartnerGroup.objects.order_by("name"))
     )
     found = found.annotate(
@@ -65,13 +66,13 @@ def users(*, search: str = "", role: str = "", active: bool | None = None) -> Qu
 
 def row(user: User) -> UserRow:
     """A person that `users` read."""
-    names = {group.name for group in user.groups.all()}
-    role = Role.ADMIN if user.is_superuser else next((role for role in reversed(ORDER) if role in names), None)
+    role = Role.ADMIN if user.is_superuser else of_groups([group.name for group in user.groups.all()])
     access = getattr(user, "hub_access", None)
     return UserRow(
         user=user,
         role=role,
         limited=access is not None and access.limited,
+        partner=access.partner if access is not None else None,
         groups=list(access.groups.all()) if access is not None else [],
         second_factor=bool(getattr(user, "has_factor", False)),
         single_sign_on=bool(getattr(user, "has_openid", False)),
@@ -84,6 +85,14 @@ def user(username: str) -> UserRow:
     if found is None:
         raise NotFound(f"There is no user {username[:150]}.")
     return row(found)
+
+
+def partner_of(user: User) -> Party:
+    """Whose portal somebody of a partner sees. Raises NotFound."""
+    access = Access.objects.select_related("partner").filter(user=user).first()
+    if access is None or access.partner is None:
+        raise NotFound("You are not of a partner.")
+    return access.partner
 
 
 def audit(user: User, limit: int = 15) -> list[AuditEntry]:

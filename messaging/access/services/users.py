@@ -32,7 +32,7 @@ from messaging.models import Access, ApiToken, NotificationRule
 from partners.models import PartnerGroup, Party
 from rmhub.ids import public_id
 from rmhub.postgresql.base import give_back
-from rmhub.roles import ORDER, Role
+from rmhub.roles import ROLES, Role, of_groups
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,9 +61,12 @@ def user_create(
     full_name: str = "",
     limited: bool = False,
     groups: Collection[uuid.UUID] = (),
+    partner: uuid.UUID | None = None,
     reason: str = "",
 ) -> tuple[User, Invitation]:
-    """A person without a password, and the invitation with which they set one. Raises InvalidSubmission."""
+    """A person without a password, and the invitation with which they set one. `partner`: whose portal they see, for
+    the role partner. Raises InvalidSubmission.
+    """
     errors: dict[str, list[str]] = {}
     name = username.strip()
     try:
@@ -76,7 +79,7 @@ def user_create(
         errors["username"] = ["At most 150 characters."]
     elif "username" not in errors and User.objects.filter(username__iexact=name).exists():
         errors["username"] = [f"There is a user {name} already."]
-    wanted = _checked(errors, role=role, email=email, full_name=full_name, groups=groups)
+    wanted = _checked(errors, role=role, email=email, full_name=full_name, groups=groups, partner=partner)
     if errors:
         raise InvalidSubmission(errors)
     try:
@@ -84,7 +87,7 @@ def user_create(
             user = User(username=name, email=email.strip(), first_name=full_name.strip())
             user.set_unusable_password()
             user.save(force_insert=True)
-            _give(user, role, limited, wanted)
+            _give(user, role, limited, wanted, partner)
             audit.record(actor, "user.create", user, reason=reason, after=described(user))
     except IntegrityError as error:
         raise InvalidSubmission({"username": [f"There is a user {name} already."]}) from error
@@ -99,6 +102,7 @@ def user_change(
     role: str | None = None,
     limited: bool | None = None,
     groups: Collection[uuid.UUID] | None = None,
+    partner: uuid.UUID | None = None,
     email: str | None = None,
     full_name: str | None = None,
     is_active: bool | None = None,
@@ -116,12 +120,15 @@ def user_change(
             raise NotFound("There is no such user.")
         before = described(user)
         access = Access.objects.filter(user=user).first()
+        if partner is None and access is not None:
+            partner = access.partner_id
         wanted = _checked(
             errors,
             role=before["role"] if role is None else role,
             email=user.email if email is None else email,
             full_name=user.first_name if full_name is None else full_name,
             groups=() if groups is None else groups,
+            partner=partner,
         )
         if errors:
             raise InvalidSubmission(errors)
@@ -137,6 +144,7 @@ def user_change(
             before["role"] if role is None else role,
             (access is not None and access.limited) if limited is None else limited,
             kept if groups is None else wanted,
+            partner,
         )
         if not _full_admins():
             raise WrongState(
@@ -222,13 +230,13 @@ def invitation_accept(*, user: User, token: str, password: str, actor: Actor) ->
 
 def described(user: User) -> dict[str, Any]:
     """What the audit log keeps of a person."""
-    access = Access.objects.filter(user=user).first()
-    names = set(user.groups.values_list("name", flat=True))
-    role = Role.ADMIN if user.is_superuser else next((role for role in reversed(ORDER) if role in names), None)
+    access = Access.objects.filter(user=user).select_related("partner").first()
+    role = Role.ADMIN if user.is_superuser else of_groups(user.groups.values_list("name", flat=True))
     return {
         "role": role.value if role else "",
         "limited": access is not None and access.limited,
         "groups": sorted(access.groups.values_list("name", flat=True)) if access is not None else [],
+        "partner": access.partner.name if access is not None and access.partner is not None else "",
         "email": user.email,
         "full_name": user.first_name,
         "is_active": user.is_active,
@@ -236,10 +244,18 @@ def described(user: User) -> dict[str, Any]:
 
 
 def _checked(
-    errors: dict[str, list[str]], *, role: str, email: str, full_name: str, groups: Collection[uuid.UUID]
+    errors: dict[str, list[str]],
+    *,
+    role: str,
+    email: str,
+    full_name: str,
+    groups: Collection[uuid.UUID],
+    partner: uuid.UUID | None,
 ) -> list[PartnerGroup]:
-    if role and role not in ORDER:
-        errors["role"] = [f"One of {', '.join(ORDER)}, or none."]
+    if role and role not in ROLES:
+        errors["role"] = [f"One of {', '.join(ROLES)}, or none."]
+    if role == Role.PARTNER and (partner is None or not Party.objects.filter(pk=partner, is_own=False).exists()):
+        errors["partner"] = ["Choose the partner whose messages this user sees."]
     if email.strip():
         try:
             EmailValidator()(email.strip())
@@ -257,12 +273,17 @@ def _checked(
     return wanted
 
 
-def _give(user: User, role: str, limited: bool, groups: list[PartnerGroup]) -> None:
-    user.groups.remove(*Group.objects.filter(name__in=ORDER).exclude(name=role))
+def _give(user: User, role: str, limited: bool, groups: list[PartnerGroup], partner: uuid.UUID | None) -> None:
+    """A partner's people have the portal alone: whatever else they had goes."""
+    if role == Role.PARTNER:
+        limited, groups = True, []
+    else:
+        partner = None
+    user.groups.remove(*Group.objects.filter(name__in=ROLES).exclude(name=role))
     if role and not user.is_superuser:
         user.groups.add(Group.objects.get_or_create(name=role)[0])
     if limited or groups or Access.objects.filter(user=user).exists():
-        access, _ = Access.objects.update_or_create(user=user, defaults={"limited": limited})
+        access, _ = Access.objects.update_or_create(user=user, defaults={"limited": limited, "partner_id": partner})
         access.groups.set(groups)
 
 

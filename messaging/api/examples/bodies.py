@@ -56,6 +56,10 @@ BODIES: Bodies = {
         },
     ),
     **reasons(holds_release="The case is closed"),
+    **reasons(
+        offered_certificates_accept="Fingerprint compared by telephone",
+        offered_certificates_decline="The fingerprint is another one",
+    ),
     "retention_change": (
         "Archived after 90 days, kept ten years",
         {

@@ -8,14 +8,14 @@ from typing import Any
 from django.contrib.auth.models import Group, User
 from django.core.management.base import BaseCommand
 
-from rmhub.roles import Role
+from rmhub.roles import ORDER, Role
 
 
 class Command(BaseCommand):
     help = "Creates the roles, and an administrator with a new password when there is nobody who can log in."
 
     def handle(self, *args: Any, **options: Any) -> None:
-        groups = {role: Group.objects.get_or_create(name=role)[0] for role in Role}
+        groups = {role: Group.objects.get_or_create(name=role)[0] for role in ORDER}
         if User.objects.filter(is_active=True).exists():
             return
         password = secrets.token_urlsafe(12)

@@ -13,6 +13,7 @@ from django.urls import reverse
 
 from messaging import differences, keyset
 from messaging.access.selectors.reach import read_id
+from messaging.choices import OfferState
 from messaging.console import cells, lists
 from messaging.console.access import actor, person, requires
 from messaging.console.lists import Column, ListPage
@@ -143,6 +144,7 @@ def certificate_list(request: HttpRequest) -> HttpResponse:
         ),
         "within": "" if days is None else str(days),
         "spans": _SPANS,
+        "offered": onboarding.offers(state=OfferState.WAITING).count(),
     }
     return page(request, "console/onboarding/certificates.html", context)
 

@@ -11,7 +11,7 @@ from messaging.models import AuditEntry, Event, Incident, Message, Pair
 from messaging.pairs.resource import VERBS
 from messaging.urls.console import urlpatterns
 from rmhub.roles import ORDER, Role
-from tests.messaging.console.pages import PAGES, Page
+from tests.messaging.console.pages import PAGES, PORTAL_PAGES, Page
 from tests.messaging.console.scenes import World, browser
 
 pytestmark = pytest.mark.django_db
@@ -28,7 +28,7 @@ def test_every_view_has_a_rule_and_is_in_the_table() -> None:
         assert isinstance(pattern, URLPattern)
         assert hasattr(pattern.callback, "scope"), f"{pattern.name} says by no access.requires who may open it"
         names.add(pattern.name)
-    assert names == {page.name for page in PAGES}
+    assert names == {page.name for page in (*PAGES, *PORTAL_PAGES)}
 
 
 def test_table_and_code_agree_on_what_is_public() -> None:

@@ -10,7 +10,7 @@ from messaging.access.services import sessions
 from messaging.journal.audit import Actor
 from messaging.models import Access, AuditEntry, SecondFactor
 from rmhub import clock
-from rmhub.roles import SCOPES, Role
+from rmhub.roles import ORDER, SCOPES, Role
 from tests.messaging.access import test_access_api as test_access
 from tests.messaging.api.client import REASON, Api, make_token, make_user
 from tests.messaging.factories import partner_side
@@ -23,7 +23,7 @@ def api() -> Api:
     return Api(make_token(make_user(Role.ADMIN, "boss")))
 
 
-@pytest.mark.parametrize("role", Role)
+@pytest.mark.parametrize("role", ORDER)
 def test_each_role_calls_its_operations_and_no_other(role: Role) -> None:
     caller = Api(make_token(make_user(role), scopes=SCOPES[role]))
     for name in test_access.GUARDED:

@@ -186,6 +186,7 @@ ARGUMENTS: dict[str, Callable[[World], str]] = {
     "mask": lambda w: w.mask.public_id,
     "schema": lambda w: w.schema.public_id,
     "attribute": lambda w: w.attribute.public_id,
+    "offer": lambda w: w.offer.public_id,
     "draft": lambda w: "drf_" + "0" * 32,
     "probe": lambda w: "prb_" + "0" * 32,
     "report": lambda w: "tst_" + "0" * 32,

@@ -223,6 +223,9 @@ PAGES: list[Page] = [
     Page("message-new", O, post={"reason": ""}),
     Page("message-edit", O, lambda w: (w.outbound.public_id,), post={"reason": ""}, reads_bytes=1),
     Page("message-difference", O, lambda w: (w.outbound.public_id,), reads_bytes=2),
+    Page("offered-certificates", V),
+    Page("offer-accept", A, lambda w: (w.offer.public_id,), post={"reason": "", "version": "waiting"}),
+    Page("offer-decline", A, lambda w: (w.offer.public_id,), post={"reason": "", "version": "waiting"}),
     Page("attributes", A),
     Page("attribute-new", A, post={"reason": ""}),
     Page("attribute", A, lambda w: (w.attribute.public_id,), post={"reason": "", "version": "1"}),
@@ -434,3 +437,14 @@ DOWNLOADS = (
     "bundle-download",
     "toasts",
 )
+
+# What a partner's people open, and nobody else.
+PORTAL_PAGES: list[Page] = [
+    Page("portal", Role.PARTNER),
+    Page("portal-messages", Role.PARTNER),
+    Page("portal-message", Role.PARTNER, lambda w: (w.outbound.public_id,)),
+    Page("portal-connection", Role.PARTNER),
+    Page("portal-certificates", Role.PARTNER, post={"note": "without a file"}),
+    Page("portal-own-certificate", Role.PARTNER, lambda w: ("0" * 64,), get=False),
+    Page("portal-logs", Role.PARTNER, post={"note": "without a file"}),
+]

@@ -6,6 +6,7 @@ import itertools
 from dataclasses import dataclass
 from datetime import timedelta
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 from django.contrib.auth.models import User
@@ -37,6 +38,7 @@ from messaging.models import (
     Message,
     Notification,
     NotificationRule,
+    OfferedCertificate,
     OutgoingStream,
     Pair,
     PartnerLog,
@@ -63,6 +65,7 @@ from messaging.reports.services import partner_logs
 from messaging.routing.services import routes
 from messaging.transports import Receipt
 from messaging.transports.base import server_of
+from partners import certificates
 from partners.models import AgreementVersion, Party, Poller
 from partners.terms import Presented
 from rmhub import clock
@@ -76,6 +79,7 @@ from tests.messaging.reports import report_scenes
 
 ANA = Actor("ana", "console")
 PASSWORD = "correct horse battery"
+CERTIFICATE = (Path(__file__).parents[2] / "fixtures" / "certificates" / "partner.pem").read_text()
 EXPIRED = Receipt(
     ok=False, cause="cert_expired", detail="certificate has expired", permanent=True, response=b"HTTP 495\r\n\r\n"
 )
@@ -214,6 +218,7 @@ class World:
     poller: Poller
     mask: PayloadMask
     attribute: AttributeRule
+    offer: OfferedCertificate
     schema: DocumentSchema
     came: Message
     passed_on: Message
@@ -347,6 +352,7 @@ def world(time: FrozenClock) -> World:
         poller=folder(flowing),
         mask=iban_mask(),
         attribute=invoice_attribute(),
+        offer=offered(flowing),
         schema=order_schema(),
         planned=jobs.job_plan(
             action="incidents_acknowledge", parameters={}, ids=[Incident.objects.get(pair=stuck.outbound).pk], actor=ANA
@@ -419,6 +425,20 @@ def invoice_attribute(**values: Any) -> AttributeRule:
     """A rule that takes the number of invoices; of a service that nobody uses, unless `values` say otherwise."""
     settings = {"name": "invoice", "kind": "xml", "path": "//Invoice/Number", "service": "urn:invoices", **values}
     return attributes.rule_create(actor=ANA, reason="people ask for it", **settings)
+
+
+def offered(partner: PartnerSide) -> OfferedCertificate:
+    """A certificate that somebody of the partner uploaded in the portal."""
+    facts = certificates.read(CERTIFICATE)[0]
+    return OfferedCertificate.objects.create(
+        party_id=partner.terms.partner_id,
+        use="client",
+        certificate=facts.pem,
+        fingerprint=facts.fingerprint,
+        note="We change over on Monday.",
+        offered_by="pia",
+        created_at=clock.now(),
+    )
 
 
 def order_schema(**values: Any) -> DocumentSchema:

@@ -144,7 +144,7 @@ def test_ids_of_every_kind_jump(scene: World) -> None:
 
 
 # Rows of lists and dialogs, not things with a page of their own.
-_NO_PAGE = ("ses", "cir", "tok", "view")
+_NO_PAGE = ("ses", "cir", "tok", "view", "ofc")
 
 
 def test_every_id_in_the_address_of_a_page_jumps_where_one_may_go(scene: World) -> None:
