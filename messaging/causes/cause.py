@@ -36,6 +36,7 @@ _WARNINGS = frozenset(
     {"certificate_expiring", "silent", "trigger_silent", "clock_differs", "circuit_open", "http_429", "late_ack"}
     | {"live_ack_slow", "live_failure_rate", "live_partner_silent", "credentials_guessed", "not_taken_now"}
     | {"transient_error", "paused_by_user", "suspended_by_user", "cancelled_by_user", "service_not_now"}
+    | {"sla_acknowledged_at_risk", "sla_processed_at_risk"}
 )
 
 

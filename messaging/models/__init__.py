@@ -45,11 +45,13 @@ from messaging.models.report import (
     RepeatHistogram,
     ServiceError,
     ServiceLevel,
+    SlaAttainment,
     TimingAdvice,
     TimingFailure,
     TimingLatency,
     WindowAdvice,
 )
+from messaging.models.sla import SlaMonth, SlaSpan
 from messaging.models.traffic import (
     Rejection,
     Signal,
@@ -125,6 +127,9 @@ __all__ = [
     "ServiceError",
     "ServiceLevel",
     "Signal",
+    "SlaAttainment",
+    "SlaMonth",
+    "SlaSpan",
     "StatusInquiry",
     "TimingAdvice",
     "TimingFailure",
