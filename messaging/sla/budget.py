@@ -71,7 +71,7 @@ def burning(
     *,
     since: bool = False,
 ) -> Burn | None:
-    """Return how the budget burns, None when it does not. `within(length)`: what was decided in the time that ended now.
+    """Return how the budget burns; None when it does not. `within(length)`: what was decided in the time up to now.
 
     `since`: it burned already, so that it takes half an hour without trouble to be over.
     """

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import uuid
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 
@@ -20,7 +20,7 @@ from messaging.choices import DeliveryState, Direction, JoinType, SlaTarget
 from messaging.models import Delivery, Event, Message, SlaSpan
 from partners.choices import Profile, Semantics
 from partners.models import AgreementVersion
-from rmhub.ids import BadPublicId, read_public_id
+from rmhub.ids import public_id
 
 SPAN = timedelta(minutes=5)
 KEEP = timedelta(days=2)  # of spans that are past: the longest window of a burn rate, and a night to look at it
@@ -87,13 +87,12 @@ def count(events: Sequence[Event]) -> None:
     documents = _documents({event.message_id for event in told})
     if not documents:
         return
-    arrived = {key for key, one in documents.items() if one.direction == Direction.IN}
-    deliveries = _deliveries(arrived)
+    processings = _processings([key for key, one in documents.items() if one.direction == Direction.IN])
     sums: dict[tuple[uuid.UUID, str, datetime], _Sum] = {}
     shares: dict[tuple[uuid.UUID, str, date], tuple[int, float]] = {}
     for event in told:
         document = documents.get(event.message_id)
-        name = _counted(event, document, deliveries.get(event.message_id, ())) if document is not None else ""
+        name = _counted(event, document, processings.get(event.message_id)) if document is not None else ""
         if document is None or not name:
             continue
         promise = document.promise
@@ -110,33 +109,34 @@ def forget(now: datetime) -> None:
     SlaSpan.objects.filter(at__lt=now - KEEP).delete()
 
 
-_Delivered = tuple[uuid.UUID, str, datetime | None]  # id, state, completed_at
+@dataclass(slots=True)
+class _Processing:
+    """The deliveries that a document got when it came. `last`: the event that ended the last of them, once all ended
+    well; that event counts the document, so that it is counted once.
+    """
+
+    ended_at: list[datetime | None]
+    last: tuple[int, int] = (0, 0)
+
+    def done_at(self, event: Event) -> datetime | None:
+        """When the document was processed, if this event says so."""
+        ends = [at for at in self.ended_at if at is not None]
+        return max(ends) if len(ends) == len(self.ended_at) and (event.xid, event.pk) == self.last else None
 
 
-def _counted(event: Event, document: _Document, deliveries: Sequence[_Delivered]) -> str:
+def _counted(event: Event, document: _Document, processing: _Processing | None) -> str:
     """The count that the event adds one to; "" for none."""
     inbound = document.direction == Direction.IN
     if event.type == "message.accepted":
         return "" if inbound else "due"
     if event.type == "message.received":
-        return "due" if inbound and deliveries else ""  # what goes to no application is nobody's to process
+        return "due" if inbound and processing is not None else ""  # what goes to no application is nobody's to process
     if event.type in _ENDED:
-        at = _processed_at(event, deliveries) if inbound else None
+        at = processing.done_at(event) if processing is not None else None
         return "met" if at is not None and at <= document.promise.until else ""
     if inbound or event.at > document.promise.until:
         return ""
     return "met" if event.type == "message.delivered" else "withdrawn"
-
-
-def _processed_at(event: Event, deliveries: Sequence[_Delivered]) -> datetime | None:
-    """When the document was processed, if this is the end of the last of its deliveries, so that it is counted once."""
-    if not deliveries or any(state not in PROCESSED_IN or at is None for _, state, at in deliveries):
-        return None
-    at, key = max((at, key) for key, _, at in deliveries if at is not None)
-    try:
-        return at if read_public_id("del", str(event.data.get("delivery", ""))) == key else None
-    except BadPublicId:
-        return None
 
 
 def _documents(keys: Iterable[uuid.UUID | None]) -> dict[uuid.UUID | None, _Document]:
@@ -172,16 +172,24 @@ def target_of(version: AgreementVersion, direction: str, semantics: str) -> SlaT
     return target if getattr(version, f"{target}_within") else None
 
 
-def _deliveries(keys: Iterable[uuid.UUID | None]) -> dict[uuid.UUID | None, list[_Delivered]]:
-    """The deliveries that a document got when it came. One that a person made anew counts as little as a join, which
-    waits for other documents.
+def _processings(keys: Collection[uuid.UUID | None]) -> dict[uuid.UUID | None, _Processing]:
+    """How far the documents are. A delivery that a person made anew counts as little as a join, which waits for other
+    documents.
     """
-    found: dict[uuid.UUID | None, list[_Delivered]] = {}
+    if not keys:
+        return {}
+    found: dict[uuid.UUID | None, _Processing] = {}
+    of_document: set[str] = set()
     rows = Delivery.objects.filter(
         message__in=list(keys), resubmission_of=None, join=None, trigger__join_type=JoinType.NONE
     )
     for message_id, key, state, at in rows.values_list("message_id", "pk", "state", "completed_at"):
-        found.setdefault(message_id, []).append((key, state, at))
+        found.setdefault(message_id, _Processing([])).ended_at.append(at if state in PROCESSED_IN else None)
+        of_document.add(public_id("del", key))
+    ended = Event.objects.filter(message__in=list(found), type__in=_ENDED)
+    for message_id, xid, number, data in ended.values_list("message_id", "xid", "pk", "data"):
+        if data.get("delivery") in of_document:
+            found[message_id].last = max(found[message_id].last, (xid, number))
     return found
 
 
