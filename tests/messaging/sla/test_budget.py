@@ -9,11 +9,12 @@ import pytest
 
 from messaging.sla.budget import Tally, allowed, burning, used_up_at
 
+NOTHING = Tally()
 NOW = datetime(2026, 3, 10, 12, tzinfo=UTC)
 
 
 def windows(
-    *, hour: Tally, five: Tally = Tally(), six: Tally | None = None, half: Tally | None = None
+    *, hour: Tally, five: Tally = NOTHING, six: Tally | None = None, half: Tally | None = None
 ) -> Callable[[timedelta], Tally]:
     minutes = {5: five, 30: half if half is not None else five, 60: hour, 360: six if six is not None else hour}
     return lambda length: minutes[int(length.total_seconds()) // 60]

@@ -221,4 +221,4 @@ def test_old_spans_go_and_months_stay(time: FrozenClock) -> None:
     traffic_hours.count_due()
     assert not SlaSpan.objects.exists()
     assert numbers(this_month(partner)) == (1, 1, 0, 0)
-    assert SlaTarget.ACKNOWLEDGED == SlaMonth.objects.get().target
+    assert SlaMonth.objects.get().target == SlaTarget.ACKNOWLEDGED
