@@ -80,6 +80,9 @@ def _check_percent(value: float) -> None:
 class PercentField(forms.CharField):
     """A form field for a share: people write `99.5`, or `99,5 %`; the value is a number."""
 
+    def prepare_value(self, value: Any) -> Any:
+        return f"{value:g}" if isinstance(value, float) else value
+
     def to_python(self, value: Any) -> Any:
         try:
             return float(str(value or "").strip().removesuffix("%").strip().replace(",", "."))
