@@ -143,6 +143,13 @@ class DeliveryState(models.TextChoices):
     SETTLED = "settled", "Settled"
 
 
+class SlaTarget(models.TextChoices):
+    """What an agreement's service level promises about a document."""
+
+    ACKNOWLEDGED = "acknowledged", "Acknowledged"
+    PROCESSED = "processed", "Processed"
+
+
 class DocumentIdSource(models.TextChoices):
     """Where the id that a trigger's history goes by was found."""
 

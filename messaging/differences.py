@@ -57,6 +57,8 @@ def said(name: str, value: Any) -> str:
         return ""
     if isinstance(value, bool):
         return "yes" if value else "no"
+    if isinstance(value, float):
+        return f"{value:g}"
     if name in _TIMES and isinstance(value, int):
         return duration(value)
     if isinstance(value, list | tuple):

@@ -13,6 +13,7 @@ class PipelineJob(models.TextChoices):
     EXTRACT = "extract", "Extract to the lake"
     AUDIT = "audit", "Exactly-once audit"
     LEVELS = "levels", "Service levels"
+    SLA = "sla", "SLA attainment"
     WINDOW = "window", "Memory window"
     TIMING = "timing", "Timing advice"
     ARCHIVE = "archive", "Archive and retention"

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import re
 from typing import Any
 
 from django import forms
 from django.core.exceptions import ValidationError
+from django.core.validators import MaxValueValidator, MinValueValidator
 from django.db import models
 
 _UNITS = {"d": 86_400, "h": 3600, "m": 60, "s": 1, "": 1}
@@ -67,6 +69,41 @@ class Seconds(models.PositiveIntegerField):
 
     def formfield(self, **kwargs: Any) -> Any:
         return models.Field.formfield(self, form_class=DurationField, **kwargs)
+
+
+def _check_percent(value: float) -> None:
+    """Raise ValidationError for a share that is finer than hundredths of a per cent, or no number at all."""
+    if not math.isfinite(value) or round(value * 100) != round(value * 100, 6):
+        raise ValidationError("A percentage with at most two decimal places is needed here, such as 99.95.")
+
+
+class PercentField(forms.CharField):
+    """A form field for a share: people write `99.5`, or `99,5 %`; the value is a number."""
+
+    def prepare_value(self, value: Any) -> Any:
+        return f"{value:g}" if isinstance(value, float) else value
+
+    def to_python(self, value: Any) -> Any:
+        try:
+            return float(str(value or "").strip().removesuffix("%").strip().replace(",", "."))
+        except ValueError as error:
+            raise ValidationError("A percentage is needed here, such as 99.5.") from error
+
+    def widget_attrs(self, widget: forms.Widget) -> dict[str, Any]:
+        return {**super().widget_attrs(widget), "inputmode": "decimal", "placeholder": "99.5"}
+
+
+class Percent(models.FloatField):
+    """A share that is to be reached: 50 to 99.99 %. 100 % would leave no error budget to measure or to warn by."""
+
+    default_validators = [MinValueValidator(50), MaxValueValidator(99.99), _check_percent]
+
+    def formfield(self, **kwargs: Any) -> Any:
+        return models.Field.formfield(self, form_class=PercentField, **kwargs)
+
+    def deconstruct(self) -> Any:
+        name, _, args, kwargs = super().deconstruct()
+        return name, "django.db.models.FloatField", args, kwargs
 
 
 def settings(model: type[models.Model], *life: str) -> tuple[str, ...]:

@@ -125,6 +125,11 @@ class Terms:
     addressing_strict: bool
     other_servers: tuple[str, ...]  # origins beside that of the partner's endpoint
     soap_version: str
+    # service level: limits in seconds, 0 = no target; shares in per cent of a calendar month
+    acknowledged_within: int
+    acknowledged_percent: float
+    processed_within: int
+    processed_percent: float
     services: tuple[tuple[str, str, str], ...]  # (service, action or *, direction)
 
     def recovers(self, attempts: int) -> bool:

@@ -12,6 +12,7 @@ from messaging.causes.cause import ANSWERED, REACHED, Cause, Evidence, Row
 from messaging.causes.delivery import DELIVERY, REPEATABLE
 from messaging.causes.files import FILES
 from messaging.causes.hub import HUB, LIVE, PERSON
+from messaging.causes.levels import LEVELS
 from messaging.causes.mail import MAIL
 from messaging.causes.messages import IN_DOUBT, MESSAGING
 from messaging.causes.network import HTTP, NETWORK
@@ -49,6 +50,7 @@ CAUSES: Mapping[str, Cause] = {
     **_group("Person", *PERSON, disproved_by=_STAYS),
     **_group("In doubt", *IN_DOUBT),
     **_group("Live watch", *LIVE),
+    **_group("Service levels", *LEVELS, disproved_by=_STAYS),
     **_group("Delivery to applications", *DELIVERY, disproved_by=_STAYS),
     **_group("Repeatable requests", *REPEATABLE, disproved_by=_STAYS),
     **_group("Transactional streams", *SENT, *RECEIVED),

@@ -45,6 +45,7 @@ _WARNINGS = frozenset(
     }
     | {"live_ack_slow", "live_failure_rate", "live_partner_silent", "credentials_guessed", "not_taken_now"}
     | {"transient_error", "paused_by_user", "suspended_by_user", "cancelled_by_user", "service_not_now"}
+    | {"sla_acknowledged_at_risk", "sla_processed_at_risk"}
 )
 
 

@@ -49,6 +49,13 @@ WORDS: tuple[Word, ...] = (
         "not processed again.",
     ),
     Word(
+        "error-budget",
+        "Error budget",
+        "How many documents of a month may miss a target of the agreement: at 99 %, one of a hundred. When it is used "
+        "up, the target is missed.",
+        "SLA, service level, target",
+    ),
+    Word(
         "in-doubt",
         "In doubt",
         "Nobody can tell whether it happened: the application may have processed the document, or the partner may have "

@@ -43,6 +43,7 @@ class IncidentSerializer(serializers.Serializer):
     pair = PairRef(allow_null=True)
     trigger = TriggerRef(allow_null=True)
     message = MessageRef(allow_null=True)
+    agreement = IdOut("agr", source="agreement_id", allow_null=True, help_text="Whose target it is about, if any.")
     transaction = IdOut("txn", source="coordination_id", allow_null=True, help_text="Atomic transaction, if any.")
     part_of = IdOut(
         "inc",

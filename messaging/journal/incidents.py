@@ -12,6 +12,7 @@ from django.contrib.auth.models import User
 from django.db import connection, transaction
 from django.db.models import Max, Q, QuerySet
 
+from messaging.causes.levels import OF_LEVELS
 from messaging.causes.reports import FINDINGS
 from messaging.choices import IncidentState, NoteKind
 from messaging.exceptions import InvalidSubmission, Stale, WrongState
@@ -20,6 +21,7 @@ from messaging.journal.audit import SYSTEM, Actor
 from messaging.journal.incident_roots import CERTIFICATE_ENDED, root_of, stays_open
 from messaging.models import Coordination, Event, Incident, IncidentNote, Pair, Trigger
 from messaging.models.base import existing
+from partners.models import Agreement
 from rmhub import clock
 from rmhub.ids import public_id
 from rmhub.roles import ORDER, SCOPES
@@ -30,12 +32,8 @@ SNOOZED_MOST = timedelta(days=30)
 COMMENT_MOST = 5000
 DONE_MARK = "→"  # in a resolution, between what was found and what was done
 _LASTING = (
-    "silent",
-    "certificate_expiring",
-    CERTIFICATE_ENDED,
-    "certificate_offered",
-    "needs_resync",
-    "transaction_lost",
+    *("silent", "certificate_expiring", CERTIFICATE_ENDED, "certificate_offered"),
+    *("needs_resync", "transaction_lost", *OF_LEVELS),
 )
 _NUMBERS = 0x524D4855  # key of the advisory lock that makes incident numbers gapless
 
@@ -49,13 +47,17 @@ def incident_open(
     message_pk: uuid.UUID | None = None,
     trigger: Trigger | None = None,
     coordination: Coordination | None = None,
+    agreement: Agreement | None = None,
 ) -> tuple[Incident, list[Event]]:
-    """Opens an incident, or counts one more occurrence of the unresolved one for (pair, trigger, coordination, cause).
+    """Opens an incident, or counts one more occurrence of the unresolved one for (pair, trigger, coordination,
+    agreement, cause).
 
     Call inside a transaction; with a pair or a trigger, hold its lock. Returns the events to write.
     """
     # Locked, or the occurrence would be counted on one that a person closes in this very moment.
-    same = Incident.objects.filter(pair=pair, trigger=trigger, coordination=coordination, cause=cause)
+    same = Incident.objects.filter(
+        pair=pair, trigger=trigger, coordination=coordination, agreement=agreement, cause=cause
+    )
     unresolved = same.exclude(state=IncidentState.RESOLVED)
     known = unresolved.select_for_update(of=("self",)).first()
     if known is not None:
@@ -77,6 +79,7 @@ def incident_open(
         pair=pair,
         trigger=trigger,
         coordination=coordination,
+        agreement=agreement,
         part_of=root_of(pair, cause) if pair is not None else None,
         message_id=message_pk,
         opened_at=now,
@@ -95,6 +98,11 @@ def incident_becomes(incident: Incident, cause: str, detail: str, now: datetime)
     if incident.pair is not None and incident.part_of_id is None and not incident.parts.exists():
         incident.part_of = root_of(incident.pair, cause)
     incident.save(update_fields=["cause", "detail", "last_seen_at", "occurrences", "part_of"])
+
+
+def incident_goes_on(incident: Incident, detail: str, now: datetime) -> None:
+    """An unresolved incident is as it was, with other numbers: no occurrence, and nobody is told."""
+    Incident.objects.filter(pk=incident.pk).update(detail=detail, last_seen_at=now)
 
 
 def _just_ended(trigger: Trigger, cause: str, now: datetime) -> Incident | None:
@@ -128,6 +136,8 @@ def _opened_event(incident: Incident, now: datetime, trigger: Trigger | None) ->
         data["trigger"] = trigger.public_id
     if incident.part_of is not None:
         data["part_of"] = incident.part_of.public_id
+    if incident.agreement is not None:
+        data["agreement"] = incident.agreement.tpa_id
     if incident.coordination is not None:
         data["transaction"] = incident.coordination.public_id
     return events.event("incident.opened", now, pair=incident.pair_id, data=data)
@@ -140,8 +150,8 @@ def incidents_resolve_for_pair(
 
     What a report found stays: no later success disproves it, so that a person closes it. A pair that is silent is so
     until its next document comes, whatever else is fixed (`pairs.services.silence`), what ends soon does so although
-    the partner is reached today (`onboarding.services.certificate_watch`), and a memory that was lost is compared by a
-    person (`pairs.services.resync`).
+    the partner is reached today (`onboarding.services.certificate_watch`), a memory that was lost is compared by a
+    person (`pairs.services.resync`), and one document in time gives no budget back (`sla.services.watching`).
     """
     unresolved = Incident.objects.filter(pair=pair).exclude(state=IncidentState.RESOLVED).exclude(cause__in=FINDINGS)
     unresolved = unresolved.exclude(cause__in=_LASTING) if causes is None else unresolved.filter(cause__in=causes)
@@ -156,6 +166,16 @@ def incidents_resolve_for_trigger(
     if causes is not None:
         unresolved = unresolved.filter(cause__in=causes)
     return _resolve_all(unresolved, now, by, resolution)
+
+
+def incidents_resolve_for_agreement(
+    *, agreement_id: uuid.UUID | None, now: datetime, by: str, resolution: str, causes: Collection[str]
+) -> list[Event]:
+    """Resolves what is unresolved for an agreement, of these causes; call with the lock of its pair held. Returns the
+    events.
+    """
+    unresolved = Incident.objects.filter(agreement=agreement_id, cause__in=causes)
+    return _resolve_all(unresolved.exclude(state=IncidentState.RESOLVED), now, by, resolution)
 
 
 def incidents_resolve_for_coordination(
@@ -389,4 +409,6 @@ def _event(kind: str, incident: Incident, now: datetime, **more: object) -> Even
     data = {"incident": incident.public_id, "number": incident.number, "cause": incident.cause, **more}
     if incident.trigger_id is not None:
         data["trigger"] = public_id("trg", incident.trigger_id)
+    if incident.agreement is not None:
+        data["agreement"] = incident.agreement.tpa_id
     return events.event(kind, now, pair=incident.pair_id, data=data)

@@ -362,6 +362,7 @@ class Migration(migrations.Migration):
                 ('xid', models.BigIntegerField(default=0)),
                 ('event_id', models.BigIntegerField(default=0)),
                 ('counted_at', models.DateTimeField(blank=True, null=True)),
+                ('through', models.DateTimeField(blank=True, help_text='All that happened before then is counted, however far the counting is behind.', null=True)),
             ],
         ),
         migrations.CreateModel(
@@ -577,6 +578,7 @@ class Migration(migrations.Migration):
                 ('resolution', models.TextField(blank=True, default='')),
                 ('snoozed_until', models.DateTimeField(blank=True, help_text='Not among what needs somebody before then.', null=True)),
                 ('version', models.PositiveIntegerField(default=1, help_text='Counts the actions of people (ETag).')),
+                ('agreement', models.ForeignKey(blank=True, help_text='Whose target it is about.', null=True, on_delete=django.db.models.deletion.PROTECT, related_name='+', to='partners.agreement')),
                 ('coordination', models.ForeignKey(blank=True, null=True, on_delete=django.db.models.deletion.SET_NULL, related_name='incidents', to='messaging.coordination')),
                 ('message', models.ForeignKey(blank=True, db_constraint=False, null=True, on_delete=django.db.models.deletion.SET_NULL, related_name='+', to='messaging.message')),
                 ('part_of', models.ForeignKey(blank=True, help_text='The incident about the same problem that was there first; this one closes with it.', null=True, on_delete=django.db.models.deletion.SET_NULL, related_name='parts', to='messaging.incident')),
@@ -1061,7 +1063,7 @@ class Migration(migrations.Migration):
             name='PipelineRun',
             fields=[
                 ('id', models.UUIDField(default=rmhub.ids.uuid7, editable=False, primary_key=True, serialize=False)),
-                ('job', models.CharField(choices=[('extract', 'Extract to the lake'), ('audit', 'Exactly-once audit'), ('levels', 'Service levels'), ('window', 'Memory window'), ('timing', 'Timing advice'), ('archive', 'Archive and retention'), ('reconcile', 'Reconciliation'), ('export', 'Export of our log'), ('restore', 'Restore from the archive'), ('compact', 'Compact the lake')], max_length=12)),
+                ('job', models.CharField(choices=[('extract', 'Extract to the lake'), ('audit', 'Exactly-once audit'), ('levels', 'Service levels'), ('sla', 'SLA attainment'), ('window', 'Memory window'), ('timing', 'Timing advice'), ('archive', 'Archive and retention'), ('reconcile', 'Reconciliation'), ('export', 'Export of our log'), ('restore', 'Restore from the archive'), ('compact', 'Compact the lake')], max_length=12)),
                 ('scope', models.CharField(blank=True, default='', help_text="What distinguishes runs of one job: the partner's log, or the partner.", max_length=80)),
                 ('parameters', models.JSONField(default=dict)),
                 ('state', models.CharField(choices=[('queued', 'Waiting'), ('running', 'Running'), ('succeeded', 'Succeeded'), ('failed', 'Failed'), ('cancelled', 'Cancelled')], default='queued', max_length=10)),
@@ -1195,7 +1197,7 @@ class Migration(migrations.Migration):
             name='PublishedReport',
             fields=[
                 ('id', models.BigAutoField(primary_key=True, serialize=False)),
-                ('job', models.CharField(choices=[('extract', 'Extract to the lake'), ('audit', 'Exactly-once audit'), ('levels', 'Service levels'), ('window', 'Memory window'), ('timing', 'Timing advice'), ('archive', 'Archive and retention'), ('reconcile', 'Reconciliation'), ('export', 'Export of our log'), ('restore', 'Restore from the archive'), ('compact', 'Compact the lake')], max_length=12)),
+                ('job', models.CharField(choices=[('extract', 'Extract to the lake'), ('audit', 'Exactly-once audit'), ('levels', 'Service levels'), ('sla', 'SLA attainment'), ('window', 'Memory window'), ('timing', 'Timing advice'), ('archive', 'Archive and retention'), ('reconcile', 'Reconciliation'), ('export', 'Export of our log'), ('restore', 'Restore from the archive'), ('compact', 'Compact the lake')], max_length=12)),
                 ('scope', models.CharField(blank=True, default='', max_length=80)),
                 ('published_at', models.DateTimeField()),
                 ('run', models.ForeignKey(on_delete=django.db.models.deletion.PROTECT, related_name='+', to='messaging.pipelinerun')),
@@ -1434,6 +1436,62 @@ class Migration(migrations.Migration):
                 'verbose_name_plural': 'status inquiries',
                 'ordering': ('-id',),
                 'indexes': [models.Index(models.F('message'), models.OrderBy(models.F('id'), descending=True), name='inquiry_by_message')],
+            },
+        ),
+        migrations.CreateModel(
+            name='SlaAttainment',
+            fields=[
+                ('id', models.BigAutoField(primary_key=True, serialize=False)),
+                ('agreement_id', models.UUIDField()),
+                ('agreement', models.CharField(max_length=255)),
+                ('partner', models.CharField(max_length=120)),
+                ('target', models.CharField(choices=[('acknowledged', 'Acknowledged'), ('processed', 'Processed')], max_length=12)),
+                ('month', models.DateTimeField(help_text='Its begin, UTC.')),
+                ('percent', models.FloatField(help_text='Of the newest version under which its documents went.', verbose_name='target, %')),
+                ('due', models.BigIntegerField(help_text='Documents whose limit ends in the month, without those cancelled in time.')),
+                ('met', models.BigIntegerField(help_text='In time.')),
+                ('missed', models.BigIntegerField(help_text='Late, or not at all before the limit.')),
+                ('open', models.BigIntegerField(help_text='Neither yet: the limit is ahead.')),
+                ('attained', models.FloatField(help_text='Met, of what is decided.', null=True, verbose_name='attained, %')),
+                ('allowed', models.BigIntegerField(help_text="Misses that the target allows of the month's documents, or of those of the month before.", verbose_name='error budget')),
+                ('used', models.FloatField(help_text='Empty: not one miss is allowed.', null=True, verbose_name='budget used, %')),
+                ('run', models.ForeignKey(db_index=False, on_delete=django.db.models.deletion.CASCADE, related_name='+', to='messaging.pipelinerun')),
+            ],
+            options={
+                'indexes': [models.Index(fields=['run', 'agreement', 'target', 'month'], name='sla_attainment_by_run')],
+            },
+        ),
+        migrations.CreateModel(
+            name='SlaMonth',
+            fields=[
+                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
+                ('target', models.CharField(choices=[('acknowledged', 'Acknowledged'), ('processed', 'Processed')], max_length=12)),
+                ('due', models.PositiveIntegerField(default=0)),
+                ('met', models.PositiveIntegerField(default=0)),
+                ('withdrawn', models.PositiveIntegerField(default=0, help_text='Cancelled before the limit: not due any more.')),
+                ('month', models.DateField(help_text='Its first day.')),
+                ('version_number', models.PositiveIntegerField(default=0)),
+                ('percent', models.FloatField()),
+                ('agreement', models.ForeignKey(db_constraint=False, db_index=False, on_delete=django.db.models.deletion.CASCADE, related_name='+', to='partners.agreement')),
+            ],
+            options={
+                'constraints': [models.UniqueConstraint(fields=('agreement', 'target', 'month'), name='sla_month_unique')],
+            },
+        ),
+        migrations.CreateModel(
+            name='SlaSpan',
+            fields=[
+                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
+                ('target', models.CharField(choices=[('acknowledged', 'Acknowledged'), ('processed', 'Processed')], max_length=12)),
+                ('due', models.PositiveIntegerField(default=0)),
+                ('met', models.PositiveIntegerField(default=0)),
+                ('withdrawn', models.PositiveIntegerField(default=0, help_text='Cancelled before the limit: not due any more.')),
+                ('at', models.DateTimeField(help_text='Its beginning.')),
+                ('agreement', models.ForeignKey(db_constraint=False, db_index=False, on_delete=django.db.models.deletion.CASCADE, related_name='+', to='partners.agreement')),
+            ],
+            options={
+                'indexes': [models.Index(fields=['at'], name='sla_span_by_time')],
+                'constraints': [models.UniqueConstraint(fields=('agreement', 'target', 'at'), name='sla_span_unique')],
             },
         ),
         migrations.CreateModel(
@@ -1776,7 +1834,7 @@ class Migration(migrations.Migration):
         ),
         migrations.AddConstraint(
             model_name='incident',
-            constraint=models.UniqueConstraint(condition=models.Q(('state', 'resolved'), _negated=True), fields=('pair', 'trigger', 'coordination', 'cause'), name='incident_one_unresolved_per_cause', nulls_distinct=False),
+            constraint=models.UniqueConstraint(condition=models.Q(('state', 'resolved'), _negated=True), fields=('pair', 'trigger', 'coordination', 'agreement', 'cause'), name='incident_one_unresolved_per_cause', nulls_distinct=False),
         ),
         migrations.AddIndex(
             model_name='delivery',

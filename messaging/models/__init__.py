@@ -46,11 +46,13 @@ from messaging.models.report import (
     RepeatHistogram,
     ServiceError,
     ServiceLevel,
+    SlaAttainment,
     TimingAdvice,
     TimingFailure,
     TimingLatency,
     WindowAdvice,
 )
+from messaging.models.sla import SlaMonth, SlaSpan
 from messaging.models.traffic import (
     Rejection,
     Signal,
@@ -128,6 +130,9 @@ __all__ = [
     "ServiceError",
     "ServiceLevel",
     "Signal",
+    "SlaAttainment",
+    "SlaMonth",
+    "SlaSpan",
     "StatusInquiry",
     "TimingAdvice",
     "TimingFailure",

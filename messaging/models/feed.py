@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import datetime
 
 from django.db import connection
 
@@ -89,6 +90,16 @@ def read_all(*, after: Position, limit: int) -> FeedPage:
     rows = rows_behind(after, limit + 1)
     more, rows = len(rows) > limit, rows[:limit]
     return FeedPage(rows, Position(rows[-1].xid, rows[-1].pk) if rows else after, more)
+
+
+def first_unread(after: Position) -> datetime | None:
+    """When the first event behind a position happened, whether or not the feed goes so far yet; None without one."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT at FROM messaging_event WHERE (xid, id) > (%s, %s) ORDER BY xid, id LIMIT 1", [after.xid, after.id]
+        )
+        row = cursor.fetchone()
+    return row[0] if row is not None else None
 
 
 def read_types(*, after: Position, types: Sequence[str], limit: int) -> FeedPage:

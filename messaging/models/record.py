@@ -13,6 +13,7 @@ from messaging.models.coordination import Coordination
 from messaging.models.message import Message
 from messaging.models.pair import Pair
 from messaging.models.trigger import Trigger
+from partners.models import Agreement
 from rmhub.ids import public_id, uuid7
 
 
@@ -48,7 +49,9 @@ class Event(models.Model):
 
 
 class Incident(Identified):
-    """Something that a person must look at. At most one is unresolved for each (pair, trigger, coordination, cause)."""
+    """Something that a person must look at. At most one is unresolved for each (pair, trigger, coordination,
+    agreement, cause).
+    """
 
     PREFIX = "inc"
 
@@ -72,6 +75,14 @@ class Incident(Identified):
         related_name="parts",
         help_text="The incident about the same problem that was there first; this one closes with it.",
     )
+    agreement = models.ForeignKey(
+        Agreement,
+        null=True,
+        blank=True,
+        on_delete=models.PROTECT,
+        related_name="+",
+        help_text="Whose target it is about.",
+    )
     occurrences = models.PositiveIntegerField(default=1)
     opened_at = models.DateTimeField()
     last_seen_at = models.DateTimeField()
@@ -87,7 +98,7 @@ class Incident(Identified):
         ordering = ("-number",)
         constraints = (
             models.UniqueConstraint(
-                fields=("pair", "trigger", "coordination", "cause"),
+                fields=("pair", "trigger", "coordination", "agreement", "cause"),
                 condition=~Q(state="resolved"),
                 name="incident_one_unresolved_per_cause",
                 nulls_distinct=False,

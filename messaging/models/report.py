@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from django.db import models
 
-from messaging.choices import Direction
+from messaging.choices import Direction, SlaTarget
 from messaging.models.pipeline import PipelineRun
 from messaging.report_choices import AuditKind, Grain, TimingOption, Verdict, WindowBasis
 
@@ -229,6 +229,30 @@ class ServiceLevel(ReportRow):
 
     class Meta:
         indexes = (models.Index(fields=("run", "grain", "partner", "at"), name="service_level_by_run"),)
+
+
+class SlaAttainment(ReportRow):
+    """What became of an agreement's target in one calendar month (UTC), by the time at which each limit ended."""
+
+    agreement_id = models.UUIDField()
+    agreement = models.CharField(max_length=255)
+    partner = models.CharField(max_length=120)
+    target = models.CharField(max_length=12, choices=SlaTarget)
+    month = models.DateTimeField(help_text="Its begin, UTC.")
+    percent = models.FloatField("target, %", help_text="Of the newest version under which its documents went.")
+    due = models.BigIntegerField(help_text="Documents whose limit ends in the month, without those cancelled in time.")
+    met = models.BigIntegerField(help_text="In time.")
+    missed = models.BigIntegerField(help_text="Late, or not at all before the limit.")
+    open = models.BigIntegerField(help_text="Neither yet: the limit is ahead.")
+    attained = models.FloatField("attained, %", null=True, help_text="Met, of what is decided.")
+    allowed = models.BigIntegerField(
+        "error budget",
+        help_text="Misses that the target allows of the month's documents, or of those of the month before.",
+    )
+    used = models.FloatField("budget used, %", null=True, help_text="Empty: not one miss is allowed.")
+
+    class Meta:
+        indexes = (models.Index(fields=("run", "agreement", "target", "month"), name="sla_attainment_by_run"),)
 
 
 class ServiceError(ReportRow):

@@ -253,6 +253,9 @@ class TrafficCursor(models.Model):
     xid = models.BigIntegerField(default=0)
     event_id = models.BigIntegerField(default=0)
     counted_at = models.DateTimeField(null=True, blank=True)
+    through = models.DateTimeField(
+        null=True, blank=True, help_text="All that happened before then is counted, however far the counting is behind."
+    )
 
     def __str__(self) -> str:
         return f"{self.xid}-{self.event_id}"

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-VERSION = 3
+VERSION = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,6 +162,12 @@ AGREEMENTS = Entity(
         "number long, state string, profile string, semantics string, timeout long, retries long, "
         "retry_interval long, transport_retries long, transport_retry_interval long, memory_window long, "
         "partner_window long, repeat_interval long, repeat_interval_max long, activated_at timestamp",
+        # Service level: seconds (0 = no target), and hundredths of a per cent.
+        Column("final_receipt", "long", "t.final_receipt::int::bigint", since=4),
+        Column("acknowledged_within", "long", since=4),
+        Column("acknowledged_hundredths", "long", "round(t.acknowledged_percent * 100)::bigint", since=4),
+        Column("processed_within", "long", since=4),
+        Column("processed_hundredths", "long", "round(t.processed_percent * 100)::bigint", since=4),
     ),
 )
 TRIGGERS = Entity(
@@ -173,6 +179,7 @@ TRIGGERS = Entity(
         Column(
             "history_ttl", "long", "CASE WHEN t.detect_duplicates AND t.use_history THEN t.history_ttl END", since=3
         ),
+        Column("join_type", "string", since=4),
     ),
 )
 

@@ -24,7 +24,7 @@ from pyspark.sql.types import StructField, StructType
 from messaging.pipeline.jobs.frames import TYPES, literal
 from messaging.pipeline.schemas import ENTITIES, Entity
 
-JOBS = ("audit", "levels", "window", "timing")
+JOBS = ("audit", "levels", "sla", "window", "timing")
 FACTS = "_facts"  # folder of one row with the lineage as JSON, beside the tables
 
 

@@ -20,6 +20,7 @@ from messaging.models import (
     RepeatHistogram,
     ServiceError,
     ServiceLevel,
+    SlaAttainment,
     TimingAdvice,
     TimingFailure,
     TimingLatency,
@@ -160,6 +161,20 @@ REPORTS: dict[str, Report] = {
                     DoubtOutcome,
                     ("partner", "what", "doubt", "outcome"),
                     ("partner", "what"),
+                ),
+            ),
+        ),
+        Report(
+            PipelineJob.SLA,
+            "SLA attainment",
+            "Were agreed times kept?",
+            (
+                Table(
+                    "months",
+                    "Months",
+                    SlaAttainment,
+                    ("-month", "agreement", "target"),
+                    ("agreement", "partner", "target"),
                 ),
             ),
         ),

@@ -133,6 +133,11 @@ urlpatterns = [
     path("agreements/<str:agreement_id>", agreements.OneAgreement.as_view(), name="agreement"),
     path("agreements/<str:agreement_id>/disable", agreements.DisableAgreement.as_view(), name="agreement-disable"),
     path("agreements/<str:agreement_id>/enable", agreements.EnableAgreement.as_view(), name="agreement-enable"),
+    path(
+        "agreements/<str:agreement_id>/service-levels",
+        agreements.ServiceLevels.as_view(),
+        name="agreement-service-levels",
+    ),
     path("agreements/<str:agreement_id>/versions", agreements.Versions.as_view(), name="versions"),
     path("agreements/<str:agreement_id>/versions/<str:number>", agreements.OneVersion.as_view(), name="version"),
     path(

@@ -107,6 +107,10 @@ class Migration(migrations.Migration):
                 ('addressing_strict', models.BooleanField(default=False, help_text='Off: a notification without ReplyTo is answered where its sender registered.', verbose_name='refuse what lacks a header')),
                 ('other_servers', models.CharField(blank=True, default='', help_text='Addresses in messages (FaultTo, RegistrationService) may lie there too: https://txn.example:8443.', max_length=1000, verbose_name='other servers of the partner')),
                 ('soap_version', models.CharField(choices=[('1.1', 'SOAP 1.1'), ('1.2', 'SOAP 1.2')], default='1.1', max_length=4, verbose_name='SOAP')),
+                ('acknowledged_within', models.PositiveIntegerField(default=0, help_text="What we send: from the moment the hub accepts the document to the partner's acknowledgement. 0 s: no target.", validators=[django.core.validators.MaxValueValidator(2678400)], verbose_name='SLA: acknowledged within')),
+                ('acknowledged_percent', models.FloatField(default=99.0, verbose_name='SLA: acknowledged in time, %')),
+                ('processed_within', models.PositiveIntegerField(default=0, help_text="What we receive: until every trigger's service has processed the document. With final receipts also what we send: until the partner's final receipt. 0 s: no target.", validators=[django.core.validators.MaxValueValidator(2678400)], verbose_name='SLA: processed within')),
+                ('processed_percent', models.FloatField(default=99.0, verbose_name='SLA: processed in time, %')),
                 ('max_message_bytes', models.PositiveIntegerField(default=20971520, validators=[django.core.validators.MinValueValidator(1024)], verbose_name='largest message, bytes')),
                 ('write_namespace', models.BooleanField(default=True, verbose_name='write the namespace')),
                 ('write_padded_numbers', models.BooleanField(default=True, verbose_name='write sequence numbers with zeros')),
@@ -121,6 +125,7 @@ class Migration(migrations.Migration):
             options={
                 'ordering': ('agreement_id', '-number'),
                 'constraints': [models.UniqueConstraint(fields=('agreement', 'number'), name='agreement_version_number_unique'), models.UniqueConstraint(condition=models.Q(('state', 'active')), fields=('agreement',), name='agreement_one_active_version')],
+                'indexes': [models.Index(condition=models.Q(('acknowledged_within__gt', 0), ('processed_within__gt', 0), _connector='OR'), fields=['agreement'], name='agreement_version_with_target')],
             },
         ),
         migrations.CreateModel(

@@ -17,12 +17,13 @@ from partners.choices import (
     SoapVersion,
     VersionState,
 )
-from partners.fields import Seconds, settings
+from partners.fields import Percent, Seconds, settings
 from partners.models.endpoints import Endpoint
 from partners.models.parties import Party
 from rmhub.ids import public_id, uuid7
 
 DAY = 86_400
+LONGEST_TARGET = 31 * DAY
 
 
 class Agreement(models.Model):
@@ -156,6 +157,23 @@ class AgreementVersion(models.Model):
         help_text="Addresses in messages (FaultTo, RegistrationService) may lie there too: https://txn.example:8443.",
     )
     soap_version = models.CharField("SOAP", max_length=4, choices=SoapVersion, default=SoapVersion.V11)
+    # Service level (docs/service-levels.md). Nothing waits for these times, and nothing is sent because of them.
+    acknowledged_within = Seconds(
+        "SLA: acknowledged within",
+        default=0,
+        validators=[MaxValueValidator(LONGEST_TARGET)],
+        help_text="What we send: from the moment the hub accepts the document to the partner's acknowledgement. "
+        "0 s: no target.",
+    )
+    acknowledged_percent = Percent("SLA: acknowledged in time, %", default=99.0)
+    processed_within = Seconds(
+        "SLA: processed within",
+        default=0,
+        validators=[MaxValueValidator(LONGEST_TARGET)],
+        help_text="What we receive: until every trigger's service has processed the document. With final receipts also "
+        "what we send: until the partner's final receipt. 0 s: no target.",
+    )
+    processed_percent = Percent("SLA: processed in time, %", default=99.0)
 
     note = models.CharField("what this version changes", max_length=255, blank=True)
     created_at = models.DateTimeField(auto_now_add=True)
@@ -168,6 +186,13 @@ class AgreementVersion(models.Model):
             models.UniqueConstraint(fields=("agreement", "number"), name="agreement_version_number_unique"),
             models.UniqueConstraint(
                 fields=("agreement",), condition=Q(state=VersionState.ACTIVE), name="agreement_one_active_version"
+            ),
+        )
+        indexes = (
+            models.Index(
+                fields=("agreement",),
+                name="agreement_version_with_target",
+                condition=Q(acknowledged_within__gt=0) | Q(processed_within__gt=0),
             ),
         )
 

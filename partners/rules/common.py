@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from partners import transports
 from partners.addresses import normalise_uri
-from partners.choices import Semantics
+from partners.choices import Profile, Semantics, ServiceDirection
 from partners.models import DAY, RECOVERY, AgreementVersion
 from partners.rules.rule import Level, Rule
 
@@ -17,6 +17,11 @@ def reliable(version: AgreementVersion) -> bool:
     return version.semantics == Semantics.ONCE_AND_ONLY_ONCE
 
 
+def asks_for_receipts(version: AgreementVersion) -> bool:
+    """Whether a document is done when the partner's final receipt comes."""
+    return version.profile == Profile.STREAM and version.final_receipt
+
+
 def is_http(version: AgreementVersion) -> bool:
     """Whether both sides are reached by HTTP."""
     return version.own_endpoint.transport == version.partner_endpoint.transport == transports.HTTP.name
@@ -27,6 +32,7 @@ DOCUMENTS = frozenset(
     {
         *("services", "semantics", "max_message_bytes"),
         *RECOVERY,
+        *("acknowledged_within", "acknowledged_percent", "processed_within", "processed_percent"),
     }
 )
 
@@ -127,6 +133,46 @@ COMMON: tuple[Rule, ...] = (
         ),
         "The partner's file server is not known by its host key, so that anybody could be in its place: enter the "
         "fingerprint (SHA256:...) in the endpoint.",
+    ),
+)
+
+
+def _receives(version: AgreementVersion) -> bool:
+    return any(service.direction != ServiceDirection.SEND for service in version.services.all())
+
+
+# Of profiles whose messages carry documents: what the facts that the hub stores cannot measure.
+TARGETS: tuple[Rule, ...] = (
+    Rule(
+        "acknowledged_within",
+        "acknowledged_target_unmeasured",
+        Level.ERROR,
+        lambda v: v.acknowledged_within > 0 and not reliable(v),
+        "{v.semantics} messages are not acknowledged, so that a target for acknowledgements cannot be met: leave it "
+        "out, or set the semantics to OnceAndOnlyOnce.",
+    ),
+    Rule(
+        "acknowledged_within",
+        "acknowledged_target_with_receipts",
+        Level.ERROR,
+        lambda v: v.acknowledged_within > 0 and asks_for_receipts(v),
+        "With final receipts a document is done when its receipt comes: give a target for processing instead.",
+    ),
+    Rule(
+        "processed_within",
+        "processed_target_unmeasured",
+        Level.ERROR,
+        lambda v: v.processed_within > 0 and not _receives(v) and not asks_for_receipts(v),
+        "The agreement receives nothing and asks for no final receipts, so that nobody knows what was processed: leave "
+        "the target out.",
+    ),
+    Rule(
+        "acknowledged_within",
+        "acknowledged_target_before_retry",
+        Level.WARNING,
+        lambda v: 0 < v.acknowledged_within <= v.timeout and v.profile == Profile.EBXML,
+        "The target of {v.acknowledged_within:span} ends before the first retry (Timeout {v.timeout:span}): every "
+        "message that is lost once misses it.",
     ),
 )
 # What the hub speaks over HTTP only.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from partners.choices import ExchangeIdentity, ExchangeMode
 from partners.models import AgreementVersion
-from partners.rules.common import COMMON, DOCUMENTS, MAX_GIVE_UP, MEMORY_WINDOW_UNUSED, reliable
+from partners.rules.common import COMMON, DOCUMENTS, MAX_GIVE_UP, MEMORY_WINDOW_UNUSED, TARGETS, reliable
 from partners.rules.rule import Level, Rule, Settings, give_up_seconds
 from partners.transports import SMTP
 
@@ -123,5 +123,5 @@ EBXML = Settings(
         *("timeout", "retries", "retry_interval", "detect_repeats", "strict_sequence"),
         *("write_namespace", "write_padded_numbers"),
     },
-    rules=(*COMMON, *_RULES),
+    rules=(*COMMON, *_RULES, *TARGETS),
 )

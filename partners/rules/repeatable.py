@@ -5,7 +5,7 @@ from __future__ import annotations
 from partners.choices import ExchangeIdentity, Semantics, ServiceDirection
 from partners.fields import duration
 from partners.models import DAY, AgreementVersion
-from partners.rules.common import COMMON, DOCUMENTS, HTTP_ONLY, MAX_GIVE_UP, reliable
+from partners.rules.common import COMMON, DOCUMENTS, HTTP_ONLY, MAX_GIVE_UP, TARGETS, reliable
 from partners.rules.rule import Level, Reliability, Rule, Settings, between, one_repeat
 
 MANY_DAYS = 62 * DAY
@@ -108,7 +108,7 @@ REPEATABLE = Settings(
         *("partner_window", "memory_window", "clock_skew", "exchange_mode", "exchange_identity"),
         *("repeat_interval", "repeat_interval_max", "ordered", "max_in_flight"),
     },
-    rules=(*COMMON, *_RULES),
+    rules=(*COMMON, *_RULES, *TARGETS),
     # The model's default is for ids that come with a sequence; here each costs a look into every day.
     defaults={"memory_window": 7 * DAY},
     gives_up=_gives_up,

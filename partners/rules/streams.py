@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from partners.choices import ExchangeIdentity, ExchangeMode, Semantics
 from partners.fields import duration
-from partners.rules.common import COMMON, DOCUMENTS, HTTP_ONLY, MAX_GIVE_UP, MEMORY_WINDOW_UNUSED, reliable
+from partners.rules.common import COMMON, DOCUMENTS, HTTP_ONLY, MAX_GIVE_UP, MEMORY_WINDOW_UNUSED, TARGETS, reliable
 from partners.rules.rule import (
     SENT_ONCE,
     Level,
@@ -160,7 +160,7 @@ STREAM = Settings(
         ),
         *("time_to_live", "final_receipt", "final_receipt_within", "inbound_quota"),
     },
-    rules=(*COMMON, *_RULES),
+    rules=(*COMMON, *_RULES, *TARGETS),
     # WindowSize of [MS-MQQB], and the whole of its table of waits, about a day.
     defaults={"max_in_flight": 64, "retries": 10},
     gives_up=_gives_up,

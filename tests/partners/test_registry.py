@@ -93,6 +93,10 @@ def test_terms_hold_the_whole_agreement():
         addressing_strict=True,
         other_servers="https://a.example http://b.example:81",
         soap_version="1.2",
+        acknowledged_within=901,
+        acknowledged_percent=99.5,
+        processed_within=3602,
+        processed_percent=95.0,
     )
     terms = registry.current().by_tpa_id("tpa:1")
     assert {name: getattr(terms, name) for name in terms.__slots__} == {
@@ -156,6 +160,10 @@ def test_terms_hold_the_whole_agreement():
         "addressing_strict": True,
         "other_servers": ("https://a.example", "http://b.example:81"),
         "soap_version": "1.2",
+        "acknowledged_within": 901,
+        "acknowledged_percent": 99.5,
+        "processed_within": 3602,
+        "processed_percent": 95.0,
         "services": (("urn:a", "Order", "send"), ("urn:b", "*", "receive")),
     }
 

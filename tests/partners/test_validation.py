@@ -33,6 +33,30 @@ def test_the_defaults_have_no_problem():
 
 # Each row breaks one rule; the second column is the nearest setting that does not.
 SETTINGS = [
+    (
+        "acknowledged_target_unmeasured",
+        "acknowledged_within",
+        {"semantics": "BestEffort", "retries": 0, "acknowledged_within": 900},
+        {"acknowledged_within": 900},
+    ),
+    (
+        "acknowledged_target_before_retry",
+        "acknowledged_within",
+        {"acknowledged_within": 60},
+        {"acknowledged_within": 61},
+    ),
+    (
+        "acknowledged_target_with_receipts",
+        "acknowledged_within",
+        {"profile": "stream", "final_receipt": True, "acknowledged_within": 900},
+        {"profile": "stream", "final_receipt": False, "acknowledged_within": 900},
+    ),
+    (
+        "processed_target_unmeasured",
+        "processed_within",
+        {"allowed": [("urn:a", "*", "send")], "processed_within": 900},
+        {"allowed": [("urn:a", "*", "both")], "processed_within": 900},
+    ),
     ("timeout_zero", "timeout", {"timeout": 0}, {"timeout": 20}),
     (
         "retry_interval_zero",
@@ -214,6 +238,7 @@ SETTINGS = [
     ),
 ]
 WARNINGS = {
+    "acknowledged_target_before_retry",
     "partner_endpoint_of_other_party",
     "transports_mixed",
     "mail_timeout_short",

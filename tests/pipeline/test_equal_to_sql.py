@@ -39,7 +39,7 @@ KEYS = {
 PRICE = 0.25
 
 
-@pytest.mark.parametrize("name", JOBS)
+@pytest.mark.parametrize("name", (*JOBS, "sla"))
 def test_the_jobs_declare_the_tables_of_the_catalogue(name: str) -> None:
     pytest.importorskip("pyspark")
     from pyspark.sql.types import BooleanType, DoubleType, LongType, StringType, TimestampType

@@ -91,7 +91,7 @@ def test_the_same_job_is_not_asked_for_twice_but_other_scopes_are_other_runs() -
 
 def test_all_is_the_extract_and_then_every_report_of_the_lake_as_it_left_it() -> None:
     runs = pipeline_runs.run_all_request(actor=ANN, range_from=NOON - timedelta(days=7))
-    assert [run.job for run in runs] == ["extract", "audit", "levels", "window", "timing"]
+    assert [run.job for run in runs] == ["extract", "audit", "levels", "sla", "window", "timing"]
     assert [run.range_from is None for run in runs] == [True, False, False, False, False]
     assert all(run.parameters == {"extract": False} for run in runs[1:])
     order = []
@@ -220,7 +220,14 @@ def test_the_schedule_queues_all_jobs_once_a_day(
     time.move(1800)
     assert pipeline_runs.schedule_due() == [], "nothing has happened yet that could be reported"
     happened(NOON)
-    assert [run.job for run in pipeline_runs.schedule_due()] == ["extract", "audit", "levels", "window", "timing"]
+    assert [run.job for run in pipeline_runs.schedule_due()] == [
+        "extract",
+        "audit",
+        "levels",
+        "sla",
+        "window",
+        "timing",
+    ]
     assert {run.interface for run in PipelineRun.objects.all()} == {"system"}
     assert not AuditEntry.objects.exists(), "nobody has asked for it"
     assert pipeline_runs.schedule_due() == []

@@ -90,7 +90,8 @@ class Happening:
         if self.event.pair_id is not None:
             about = self.event.pair_id.hex
         # A next step of the same (90 % after 70 %, 7 days after 30) is something new.
-        step = "|".join(str(data[name]) for name in ("percent", "within_days", "title") if name in data)
+        names = ("percent", "within_days", "title", *(("agreement",) if "incident" in data else ()))
+        step = "|".join(str(data[name]) for name in names if name in data)
         return f"{self.event.type}|{about or data.get('address') or 'hub'}|{self.cause}|{step}"[:200]
 
 

@@ -21,10 +21,13 @@ from messaging.api.reading import Param, read_parameters
 from messaging.api.references import id_of
 from messaging.onboarding.api.parties import change_of
 from messaging.onboarding.serializers import agreements as shapes
+from messaging.onboarding.serializers.levels import ServiceLevelsSerializer
 from messaging.onboarding.services import changing as onboarding
 from messaging.onboarding.services.changing import revision
+from messaging.sla import selectors as sla
 from partners import models, selectors
 from partners.choices import VersionState
+from rmhub import clock
 
 _PATH = {"agreement_id": "Id of the agreement (`agr_...`)."}
 _VERSION = {**_PATH, "number": "Number of the version."}
@@ -129,6 +132,28 @@ class OneAgreement(_OfAgreement):
     def patch(self, request: Request, agreement_id: str) -> Response:
         values = change_of(request, shapes.AgreementChanges)
         return _agreement(request, onboarding.agreement_update(agreement_id=id_of("agr", agreement_id), **values))
+
+
+class ServiceLevels(_OfAgreement):
+    """/agreements/{agreement_id}/service-levels"""
+
+    @operation(
+        id="agreements_service_levels",
+        tag="agreements",
+        scope="agreements:read",
+        summary="How an agreement keeps its targets: this month, and the months before it",
+        path=_PATH,
+        responses={200: ServiceLevelsSerializer},
+    )
+    def get(self, request: Request, agreement_id: str) -> Response:
+        read_parameters(request, ())
+        agreement, now = _read(agreement_id), clock.now()
+        found = {
+            "counted_through": sla.counted_through(),
+            "now": sla.attainments([agreement], now),
+            "months": sla.history(agreement, now),
+        }
+        return Response(ServiceLevelsSerializer(found).data)
 
 
 def _switch(name: str, summary: str, service: Callable[..., models.Agreement]) -> type[Endpoint]:

@@ -24,12 +24,16 @@ from messaging.api.references import id_of
 from messaging.onboarding.selectors import certificates, health_of
 from messaging.onboarding.serializers import onboarding as onboarding_shapes
 from messaging.onboarding.serializers import partners as shapes
+from messaging.onboarding.serializers.levels import AttainmentSerializer, PartnerTrafficSerializer
 from messaging.onboarding.serializers.onboarding import PartnerHealthSerializer, certificate, facts
 from messaging.onboarding.services import changing as onboarding
 from messaging.onboarding.services.changing import revision
+from messaging.overview.selectors.traffic import of_partner
+from messaging.sla import selectors as sla
 from partners import models, selectors
 from partners.certificates import read as read_certificates
 from partners.choices import VersionState
+from rmhub import clock
 
 _PARTY = {"party_id": "Id of the party (`par_...`)."}
 _ENDPOINT = {"endpoint_id": "Id of the endpoint (`end_...`)."}
@@ -143,14 +147,21 @@ class PartyHealth(Endpoint):
         id="parties_health",
         tag="parties",
         scope="partners:read",
-        summary="Status of a partner: its pairs, what waits, incidents, what expires soon",
+        summary="Status of a partner: its pairs, what waits, incidents, what expires soon, traffic and service levels",
         path=_PARTY,
         responses={200: PartnerHealthSerializer},
     )
     def get(self, request: Request, party_id: str) -> Response:
         read_parameters(request, ())
-        health = health_of(_read_party(party_id).pk)
-        data = asdict(replace(health, ending=())) | {"ending": [certificate(one) for one in health.ending]}
+        party, now = _read_party(party_id), clock.now()
+        health = health_of(party.pk)
+        levels = sla.by_partner([party.pk], now).get(party.pk, [])
+        data = {
+            **asdict(replace(health, ending=())),
+            "ending": [certificate(one) for one in health.ending],
+            "traffic": PartnerTrafficSerializer(of_partner(party.pk, now)).data,
+            "service_levels": AttainmentSerializer(levels, many=True).data,
+        }
         return Response(data)
 
 

@@ -304,6 +304,12 @@ class TermsForm(PartnerForm):
             ),
             folded=True,
         ),
+        Group(
+            "Service level",
+            ("acknowledged_within", "acknowledged_percent", "processed_within", "processed_percent"),
+            "Targets for each calendar month (UTC). They change nothing of what is sent: they are measured.",
+            folded=True,
+        ),
         Group("Advanced", _FINE_POINTS, folded=True),
     )
     only = _of_profiles()

@@ -7,13 +7,14 @@ import uuid
 from collections.abc import Iterable
 
 from django.contrib import messages as notices
+from django.db.models import QuerySet
 from django.http import Http404, HttpRequest, HttpResponse
 from django.http.response import HttpResponseBase
 from django.urls import reverse
 
 from messaging import differences, keyset
 from messaging.access.selectors.reach import read_id
-from messaging.choices import OfferState
+from messaging.choices import IncidentState, OfferState
 from messaging.console import cells, lists
 from messaging.console.access import actor, person, requires
 from messaging.console.lists import Column, ListPage
@@ -21,17 +22,21 @@ from messaging.console.rendering import keyset_page, page, see_other
 from messaging.console.resource import table
 from messaging.exceptions import InvalidSubmission
 from messaging.keyset import Page, Place
-from messaging.models import BenchReport, ProbeReport
+from messaging.models import BenchReport, Incident, ProbeReport
 from messaging.onboarding import selectors as onboarding
 from messaging.onboarding.pages import agreements, parties, tables
 from messaging.onboarding.pages.changing import button, why_not
 from messaging.onboarding.pages.forms import INVALID, Errors, reason_of, refusals
-from messaging.onboarding.pages.tables import AgreementRow
+from messaging.onboarding.pages.tables import AgreementRow, PartnerRow
 from messaging.onboarding.services import bundle, bundle_format, partner_csv
 from messaging.onboarding.services import changing as onboarding_content
 from messaging.onboarding.services.bundle import ImportReport
+from messaging.overview.selectors import records
+from messaging.overview.selectors.traffic import PartnerTraffic, last_traffic, of_partner
 from messaging.pairs.selectors import pairs, screens
 from messaging.protocol import selecting
+from messaging.reports.pages import charts
+from messaging.sla import selectors as sla
 from partners import selectors, services
 from partners.certificates import read as read_certificates
 from partners.choices import VersionState
@@ -47,20 +52,26 @@ PARTNERS = ListPage(
     name="partners",
     view="console:partners",
     columns=(
-        Column("id", "Id", lambda party: party.public_id, only_csv=True),
-        Column("name", "Name", lambda party: party.name, tables.NAME, fixed=True),
-        Column("whose", "Whose", lambda party: "ours" if party.is_own else "partner", tables.WHOSE),
+        Column("id", "Id", lambda row: row.public_id, only_csv=True),
+        Column("name", "Name", lambda row: row.party.name, tables.NAME, fixed=True),
+        Column("whose", "Whose", lambda row: "ours" if row.party.is_own else "partner", tables.WHOSE),
         Column(
             "identifiers",
             "Identifiers",
-            lambda party: [str(one) for one in party.identifiers.all()],
+            lambda row: [str(one) for one in row.party.identifiers.all()],
             tables.IDENTIFIERS,
         ),
-        Column("groups", "Groups", lambda party: [one.name for one in party.groups.all()], tables.GROUPS, hidden=True),
-        Column("hours", "Zone and hours", lambda party: f"{party.time_zone} {party.hours}".strip(), tables.HOURS),
-        Column("contact", "Contact", lambda party: party.contact, tables.CONTACT),
-        Column("archived", "Archived", lambda party: party.archived_at, only_csv=True),
-        Column("created", "Created", lambda party: party.created_at, only_csv=True),
+        Column("service_level", "Service level this month, %", lambda row: _of_worst(row, "attained"), tables.MONTH),
+        Column("target", "Target, %", lambda row: _of_worst(row, "percent"), only_csv=True),
+        Column("budget_left", "Misses left", lambda row: _of_worst(row, "left"), only_csv=True),
+        Column("last_traffic", "Last traffic", lambda row: row.last_traffic, tables.LAST_TRAFFIC),
+        Column(
+            "groups", "Groups", lambda row: [one.name for one in row.party.groups.all()], tables.GROUPS, hidden=True
+        ),
+        Column("hours", "Zone and hours", lambda row: f"{row.party.time_zone} {row.party.hours}".strip(), tables.HOURS),
+        Column("contact", "Contact", lambda row: row.party.contact, tables.CONTACT),
+        Column("archived", "Archived", lambda row: row.party.archived_at, only_csv=True),
+        Column("created", "Created", lambda row: row.party.created_at, only_csv=True),
     ),
     api="/api/v1/parties",
     api_query=lambda given: {"q": given["q"], "archived": "true" if given["archived"] else "false"},
@@ -94,15 +105,32 @@ def partner_list(request: HttpRequest) -> HttpResponseBase:
     filters = {"q": _search(request), "archived": "1" if request.GET.get("archived") == "1" else ""}
     found = selectors.parties(search=filters["q"], archived=bool(filters["archived"]))
     if lists.csv_wanted(request):
-        return lists.csv(
-            request, PARTNERS, lambda place, limit: keyset.page(found, order=("name",), limit=limit, place=place)
-        )
+
+        def fetch(place: Place | None, limit: int) -> Page[PartnerRow]:
+            rows = keyset.page(found, order=("name",), limit=limit, place=place)
+            return Page(_partner_rows(rows.rows), rows.following, rows.previous)
+
+        return lists.csv(request, PARTNERS, fetch)
     context = keyset_page(request, "console.partners", found, order=("name",), filters=filters)
     context |= filters | {"why_not": why_not(person(request), parties.SCOPE)} | lists.tools(request, PARTNERS, filters)
+    context["rows"] = _partner_rows(context["rows"])
     context["table"] = table(
         "Parties by name", PARTNERS.shown(context["hide"]), context["rows"], about=cells.row_id, keys=True
     )
     return page(request, "console/onboarding/partners.html", context)
+
+
+def _partner_rows(parties: Iterable[Party]) -> list[PartnerRow]:
+    """Each party with its service level and its last traffic: a fixed number of queries."""
+    shown = list(parties)
+    keys = [party.pk for party in shown if not party.is_own]
+    months, seen = sla.by_partner(keys, clock.now()), last_traffic(keys)
+    return [PartnerRow(one, sla.worst(months.get(one.pk, ())), seen.get(one.pk)) for one in shown]
+
+
+def _of_worst(row: PartnerRow, name: str) -> float | int | None:
+    value: float | int | None = getattr(row.worst, name) if row.worst is not None else None
+    return round(value, 2) if value is not None else None
 
 
 @requires("partners:read")
@@ -112,10 +140,17 @@ def partner_page(request: HttpRequest, reference: str) -> HttpResponse:
     found = pairs.pairs(partner_id=party.pk).order_by("severity", "code")[:50]
     verb = parties.RESTORE if party.archived_at else parties.ARCHIVE
     with_versions = _with_versions(list(selectors.agreements(party_id=party.pk)[:50]))
-    rows, missing = screens.pair_rows(found, clock.now()), why_not(person(request), parties.SCOPE)
+    now = clock.now()
+    rows, missing = screens.pair_rows(found, now), why_not(person(request), parties.SCOPE)
+    months = [] if party.is_own else sla.by_partner([party.pk], now).get(party.pk, [])
+    lately = None if party.is_own else of_partner(party.pk, now)
     context = {
         "party": party,
         "health": None if party.is_own else onboarding.health_of(party.pk),
+        "lately": lately,
+        "trend": _trend(lately) if lately is not None and lately.volume + lately.failed else None,
+        "level_table": tables.levels(months) if months else None,
+        "incidents": [] if party.is_own else list(_unresolved(party)),
         "agreements": with_versions,
         "agreement_table": tables.agreements(with_versions),
         "rows": rows,
@@ -126,6 +161,21 @@ def partner_page(request: HttpRequest, reference: str) -> HttpResponse:
         "buttons": [button(verb, reverse("console:party-verb", args=[party.public_id, verb.slug]), person(request))],
     }
     return page(request, "console/onboarding/partner.html", context)
+
+
+def _trend(lately: PartnerTraffic) -> charts.Chart:
+    """Documents by day, and what of them failed."""
+    series = (
+        charts.Series("delivered", "tone-main", [day.delivered for day in lately.days]),
+        charts.Series("received", "tone-azure", [day.received for day in lately.days]),
+        charts.Series("failed", "tone-bad", [day.failed for day in lately.days]),
+    )
+    return charts.columns("trend", "Documents by day (UTC)", [day.at for day in lately.days], series)
+
+
+def _unresolved(party: Party) -> QuerySet[Incident]:
+    found = records.incidents(partner_id=party.pk, parts=False).exclude(state=IncidentState.RESOLVED)
+    return found.order_by("-number")[:5]
 
 
 @requires("partners:read")
@@ -214,6 +264,7 @@ def agreement_page(request: HttpRequest, reference: str, number: int | None = No
         "change_table": table(
             "What is different", tables.CHANGES, changed, about=lambda change: {"data-testid": "change"}
         ),
+        "level_table": tables.level_months(months) if (months := sla.history(agreement, clock.now())) else None,
         "services": table("What may be sent under this version", tables.SERVICES, version.services.all()),
         "buttons": agreements.buttons(version, agreement, person(request)),
         "why_not": why_not(person(request), agreements.SCOPE),

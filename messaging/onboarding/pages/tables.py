@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 from django.template.defaultfilters import floatformat, slugify
@@ -14,40 +16,148 @@ from messaging.console import cells
 from messaging.console.resource import Column, table
 from messaging.models import BenchReport, OnboardingDraft
 from messaging.onboarding.services.bundle import ImportReport
+from messaging.sla.selectors import Attainment
 from messaging.templatetags.hub import ago, at, icon, middle, state
+from partners.fields import duration
 from partners.models import Agreement, AgreementVersion, Credential, Party
 from rmhub import clock
 
 # --- partners ---
 
 
-def _whose(party: Party) -> SafeString:
-    return cells.span("chip", "ours") if party.is_own else cells.span("text-soft", "partner")
+@dataclass(frozen=True, slots=True)
+class PartnerRow:
+    """A party in the list, with the target that is nearest to being missed, and when a document last got through."""
+
+    party: Party
+    worst: Attainment | None = None
+    last_traffic: datetime | None = None
+
+    @property
+    def public_id(self) -> str:
+        return self.party.public_id
 
 
-def _identifiers(party: Party) -> object:
+def _whose(row: PartnerRow) -> SafeString:
+    return cells.span("chip", "ours") if row.party.is_own else cells.span("text-soft", "partner")
+
+
+def _identifiers(row: PartnerRow) -> object:
     said = '<span class="mono nowrap"><span class="text-faint">{}</span> {}</span>'
-    found = ((one.context, one.value) for one in party.identifiers.all())
+    found = ((one.context, one.value) for one in row.party.identifiers.all())
     return format_html_join(", ", said, found) or "—"
 
 
-def _groups(party: Party) -> object:
-    return format_html_join("", '<span class="chip">{}</span> ', ((one.name,) for one in party.groups.all())) or "—"
+def _groups(row: PartnerRow) -> object:
+    return format_html_join("", '<span class="chip">{}</span> ', ((one.name,) for one in row.party.groups.all())) or "—"
 
 
 NAME = Column(
-    "Name", lambda party: cells.link(cells.to("partner", party.public_id), party.name, "strong", data_open=True)
+    "Name", lambda row: cells.link(cells.to("partner", row.public_id), row.party.name, "strong", data_open=True)
 )
 WHOSE = Column("Whose", _whose)
 IDENTIFIERS = Column("Identifiers", _identifiers)
 GROUPS = Column("Groups", _groups)
 HOURS = Column(
     "Zone and hours",
-    lambda party: f"{party.time_zone} {party.hours}" if party.time_zone or party.hours else "—",
+    lambda row: f"{row.party.time_zone} {row.party.hours}" if row.party.time_zone or row.party.hours else "—",
     "text-soft",
     narrow="Hours",
 )
-CONTACT = Column("Contact", lambda party: Truncator(party.contact).chars(80) or "—", "text-soft")
+CONTACT = Column("Contact", lambda row: Truncator(row.party.contact).chars(80) or "—", "text-soft")
+
+
+# --- service levels ---
+
+_LEVELS = {
+    "none": ("text-faint", "nothing due yet"),
+    "good": ("text-good", "kept"),
+    "watch": ("age-watch", "budget nearly used up"),
+    "missed": ("text-bad", "missed"),
+}
+
+_BUDGET = "Error budget used, in per cent"
+
+
+def _share(value: float | None) -> str:
+    return "—" if value is None else f"{value:.2f} %"
+
+
+def budget(one: Attainment) -> SafeString:
+    """Return how much of the error budget is used: drawn, and in words."""
+    used = one.used if one.used is not None else 100.0
+    said = f"{one.missed:,} of {one.allowed:,} allowed"
+    over = f", {-one.left:,} too many" if one.left < 0 else ""
+    drawn = (
+        '<meter class="budget" min="0" max="100" low="75" high="99.9" optimum="0" value="{}" aria-label="{}">{}</meter>'
+    )
+    return format_html(drawn + ' <span class="nowrap">{}{}</span>', min(100, round(used)), _BUDGET, said, said, over)
+
+
+def _target(one: Attainment) -> SafeString:
+    promised = f"within {duration(one.within)}, {one.percent:g} %" if one.within else f"{one.percent:g} %, not any more"
+    return cells.joined(cells.span("strong", one.target.label), cells.below(promised))
+
+
+def _kept(one: Attainment) -> SafeString:
+    return cells.joined(
+        cells.span("strong", _share(one.attained)), cells.below(_LEVELS[one.state][1], _LEVELS[one.state][0])
+    )
+
+
+def _of(one: Attainment) -> SafeString:
+    href = cells.to("agreement", one.agreement.public_id)
+    return cells.link(href, middle(one.agreement.tpa_id, 30), "mono")
+
+
+_COUNTS = (
+    Column("Due", lambda one: cells.number(one.due), "num"),
+    Column("Missed", lambda one: cells.bad(one.missed), "num"),
+    Column("Open", lambda one: cells.number(one.open), "num"),
+)
+
+
+def levels(found: Iterable[Attainment]) -> dict[str, Any]:
+    """Return the table of a partner's targets in the running month."""
+    columns = (
+        Column("Agreement", _of),
+        Column("Target", _target),
+        Column("Attained", _kept, "nowrap"),
+        Column("Error budget", budget),
+        *_COUNTS,
+    )
+    return table("Targets of this month", columns, found, about=_level_row)
+
+
+def level_months(found: Iterable[Attainment]) -> dict[str, Any]:
+    """Return the table of an agreement's months."""
+    columns = (
+        Column("Month", lambda one: f"{one.month:%Y-%m}", "nowrap"),
+        Column("Target", _target),
+        Column("Attained", _kept, "nowrap"),
+        Column("Error budget", budget),
+        *_COUNTS,
+    )
+    return table("Targets by month (UTC)", columns, found, about=_level_row)
+
+
+def _level_row(one: Attainment) -> dict[str, str]:
+    return {"data-testid": "service-level", "data-state": one.state}
+
+
+def _month(row: PartnerRow) -> object:
+    one = row.worst
+    if one is None:
+        return cells.NONE
+    left = f"{one.left:,} of {one.allowed:,} misses left" if one.left >= 0 else f"{-one.left:,} misses too many"
+    return cells.joined(cells.span(_LEVELS[one.state][0], _share(one.attained)), cells.below(left))
+
+
+MONTH = Column("Service level this month", _month, "nowrap", narrow="Service level")
+LAST_TRAFFIC = Column("Last traffic", lambda row: ago(row.last_traffic, "—"), "nowrap")
+
+
+# --- pairs and credentials of a partner ---
 
 
 def _pair(row: Any) -> SafeString:

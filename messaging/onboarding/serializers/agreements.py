@@ -44,6 +44,12 @@ _SAID = {
     "other_servers": "Transactions: servers beside that of the partner's endpoint at which addresses in messages may "
     "lie, with blanks between them, such as `https://txn.example:8443`.",
     "soap_version": "Transactions: what the hub writes; both are read.",
+    "acknowledged_within": "Service level: seconds from the acceptance of a document that we send to its "
+    "acknowledgement; 0 = no target.",
+    "acknowledged_percent": "Service level: how many of a calendar month's documents are to be acknowledged in time.",
+    "processed_within": "Service level: seconds until all triggers' services have processed a document that we "
+    "receive, or, where final receipts are asked for, until that of a document that we send; 0 = no target.",
+    "processed_percent": "Service level: how many of a calendar month's documents are to be processed in time.",
     "note": "What this version changes, and why.",
 }
 

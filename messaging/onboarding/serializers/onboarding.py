@@ -10,6 +10,7 @@ from messaging.api.fields import Flag, IdIn, IdOut, OptionalReasonBody, ReasonBo
 from messaging.api.named import PartyRef
 from messaging.models import OnboardingDraft
 from messaging.onboarding.selectors import Held
+from messaging.onboarding.serializers.levels import AttainmentSerializer, PartnerTrafficSerializer
 from messaging.onboarding.services.bundle_format import MAX_BYTES
 from messaging.onboarding.services.drafts import SOURCES, STEPS
 from messaging.onboarding.services.making import FIELDS, Check, step_of
@@ -84,6 +85,8 @@ class PartnerHealthSerializer(serializers.Serializer):
     last_success_at = serializers.DateTimeField(allow_null=True)
     incidents = serializers.IntegerField(help_text="Unresolved ones.")
     ending = CertificateSerializer(many=True, help_text="Certificates and credentials that expire within 30 days.")
+    traffic = PartnerTrafficSerializer()
+    service_levels = AttainmentSerializer(many=True, help_text="Targets of its agreements in the running month.")
 
 
 class StepSerializer(serializers.Serializer):

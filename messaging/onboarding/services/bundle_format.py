@@ -25,7 +25,7 @@ MOST = 2000  # of each kind
 _MOST_PROBLEMS = 50
 _LONGEST_GROUP = 80
 PARTY_TEXTS = ("name", "contact", "time_zone", "hours")
-_KINDS = {bool: "true or false", int: "a whole number", str: "a text"}
+_KINDS = {bool: "true or false", int: "a whole number", float: "a number", str: "a text"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +126,8 @@ def _kind(value: Any) -> type:
 
 def same_kind(value: Any, default: Any) -> bool:
     """Whether a JSON value may stand where the default does: yes and no are no numbers."""
-    return type(value) is _kind(default)
+    kind = _kind(default)
+    return type(value) is kind or (kind is float and type(value) is int)
 
 
 def is_storable(text: str) -> bool:

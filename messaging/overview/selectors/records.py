@@ -43,7 +43,9 @@ def incidents(
     `owner`: a user name; "" = those that nobody has taken. `snoozed`: only those that are put off, or only the others.
     `parts`: with those that hang on another one. `part_of`: those that hang on this one.
     """
-    known = Incident.objects.select_related("pair__partner", "message", "trigger", "coordination", "part_of")
+    known = Incident.objects.select_related(
+        "pair__partner", "message", "trigger", "coordination", "agreement", "part_of"
+    )
     found = visibility.either(known, *reach.INCIDENT)
     found = found.defer("message__wire_frame", "trigger__secret_encrypted")
     if states:

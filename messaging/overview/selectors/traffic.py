@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
 from django.core.cache import cache
 from django.db import connection
-from django.db.models import QuerySet
+from django.db.models import OuterRef, Q, QuerySet, Subquery
 
-from messaging.models import TrafficCursor, TrafficHour
+from messaging.models import Pair, TrafficCursor, TrafficHour
 from messaging.models.traffic import LATENCY_EDGES, no_latencies
 from partners import visibility
 
 HOURS = 24
 TOP = 20
+TREND = 14  # days: as long as hours are kept
 # The dashboard is asked for every few seconds, by everybody.
 _KEPT_SECONDS = 10
 _HOUR = timedelta(hours=1)
@@ -105,6 +106,76 @@ class Traffic:
         """Delivered a minute, over the running hour and the one before it."""
         begin = self.hours[-1].at - _HOUR
         return sum(hour.delivered for hour in self.hours[-2:]) / max(1.0, (now - begin).total_seconds() / 60)
+
+
+@dataclass(frozen=True, slots=True)
+class PartnerTraffic:
+    """What one partner's pairs did in the last `TREND` days, by day (UTC), the running one included. `last_at`: the
+    begin of the last hour in which anything got through; None: in none that is kept.
+    """
+
+    days: list[Hour]
+    last_at: datetime | None
+
+    @property
+    def volume(self) -> int:
+        return sum(day.volume for day in self.days)
+
+    @property
+    def delivered(self) -> int:
+        return sum(day.delivered for day in self.days)
+
+    @property
+    def received(self) -> int:
+        return sum(day.received for day in self.days)
+
+    @property
+    def failed(self) -> int:
+        return sum(day.failed for day in self.days)
+
+    @property
+    def success(self) -> float | None:
+        """Per cent of what ended outbound."""
+        return percent(self.delivered, self.failed)
+
+    @property
+    def p50(self) -> float | None:
+        """Seconds from the first send to the acknowledgement that half of them stayed below, by the histogram."""
+        return quantile(_added(day.latencies for day in self.days), 0.5)
+
+    @property
+    def p95(self) -> float | None:
+        return quantile(_added(day.latencies for day in self.days), 0.95)
+
+
+def of_partner(party_id: uuid.UUID, now: datetime) -> PartnerTraffic:
+    """What one partner's pairs did lately. One query of the hours that are kept, which are few thousand at most."""
+    today = now.astimezone(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
+    days = {today - timedelta(days=number): Hour(today - timedelta(days=number)) for number in range(TREND)}
+    rows = TrafficHour.objects.filter(pair__partner=party_id, hour__gte=min(days), hour__lte=now)
+    last_at: datetime | None = None
+    for row in visibility.limit(rows, "pair__partner").order_by("hour"):
+        day = days[row.hour.astimezone(UTC).replace(hour=0)]
+        day.accepted += row.accepted
+        day.delivered += row.delivered
+        day.received += row.received
+        day.failed += row.failed
+        day.latencies = _added((day.latencies, row.latencies))
+        last_at = row.hour if row.delivered or row.received else last_at
+    return PartnerTraffic([days[at] for at in sorted(days)], last_at)
+
+
+def last_traffic(party_ids: Collection[uuid.UUID]) -> dict[uuid.UUID, datetime]:
+    """The begin of the last hour in which anything got through, by partner. One query: the newest hour of each pair."""
+    newest = TrafficHour.objects.filter(pair=OuterRef("pk")).filter(Q(delivered__gt=0) | Q(received__gt=0))
+    found: dict[uuid.UUID, datetime] = {}
+    rows = Pair.objects.filter(partner__in=list(party_ids)).annotate(
+        last=Subquery(newest.order_by("-hour").values("hour")[:1])
+    )
+    for partner_id, last in rows.order_by().values_list("partner_id", "last"):
+        if last is not None:
+            found[partner_id] = max(last, found.get(partner_id, last))
+    return found
 
 
 def traffic(now: datetime) -> Traffic:

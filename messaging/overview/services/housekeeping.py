@@ -18,6 +18,7 @@ from messaging.onboarding.services import certificate_watch
 from messaging.pairs.services import silence
 from messaging.profiles.stream import moving
 from messaging.profiles.wsat import due
+from messaging.sla.services import watching
 from rmhub import clock
 
 REJECTIONS_KEPT = 20_000
@@ -34,6 +35,7 @@ def run() -> str:
     down = circuits.watch()
     silent = silence.look(clock.now())
     ending = certificate_watch.watch()
+    missed = watching.watch(clock.now())
     sound = audit_chain.look()
     notifying.drop_old(clock.now())
     throttling.forget(clock.now())
@@ -45,7 +47,8 @@ def run() -> str:
         f"pairs made {made}, disabled or enabled {closed}, rejections dropped {dropped}, days forgotten {forgotten}, "
         f"expired unsent {expired}, transactions forgotten {transactions}, "
         f"servers unreachable {down}, partners with something that expires soon {ending}, "
-        f"pairs silent or heard again {silent}, audit chain {'holds' if sound else 'is broken'}, {watched}"
+        f"pairs silent or heard again {silent}, targets at risk or missed {missed}, "
+        f"audit chain {'holds' if sound else 'is broken'}, {watched}"
     )
 
 

@@ -18,6 +18,7 @@ from messaging.models import Event, Message, TrafficCursor, TrafficHour, feed
 from messaging.models.feed import Position
 from messaging.models.traffic import COUNTED, LATENCY_EDGES, no_latencies
 from messaging.reports.services.live_watch import first_after
+from messaging.sla.services import counting
 from rmhub import clock
 
 KEEP = timedelta(days=14)
@@ -79,9 +80,12 @@ def _count_once() -> tuple[int, bool]:
             place = Position(first_after(now))
         page = feed.read_all(after=place, limit=_AT_ONCE)
         _add(page.events)
+        counting.count(page.events)
         if cursor.counted_at is None or hour_of(cursor.counted_at) != hour_of(now):
             TrafficHour.objects.filter(hour__lt=now - KEEP).delete()
+            counting.forget(now)
         cursor.xid, cursor.event_id, cursor.counted_at = page.position.xid, page.position.id, now
+        cursor.through = feed.first_unread(page.position) or now
         cursor.save()
     return len(page.events), page.more
 

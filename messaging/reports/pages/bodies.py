@@ -212,6 +212,13 @@ def reconcile(request: HttpRequest, shown: Shown) -> dict[str, Any]:
     }
 
 
+def sla(request: HttpRequest, shown: Shown) -> dict[str, Any]:
+    """Which targets of the newest month are missed."""
+    assert shown.run is not None
+    month, judged, missed = report_figures.targets_missed(shown.run.pk)
+    return {"month": month, "judged": judged, "missed": missed}
+
+
 def archive(request: HttpRequest, shown: Shown) -> dict[str, Any]:
     """What has left the store."""
     assert shown.run is not None
@@ -224,6 +231,7 @@ BODIES: dict[str, _BODY] = {
     PipelineJob.WINDOW: window,
     PipelineJob.TIMING: timing,
     PipelineJob.LEVELS: levels,
+    PipelineJob.SLA: sla,
     PipelineJob.ARCHIVE: archive,
 }
 
@@ -260,6 +268,15 @@ def _levels_words(run: PipelineRun) -> tuple[str, str]:
     return f"{messages:,} messages{said}", "azure"
 
 
+def _sla_words(run: PipelineRun) -> tuple[str, str]:
+    month, judged, missed = report_figures.targets_missed(run.pk)
+    if month is None:
+        return "", ""
+    if missed:
+        return f"{len(missed):,} of {judged:,} targets missed in {month:%B %Y}", "red"
+    return f"All targets kept in {month:%B %Y}", "green"
+
+
 def _reconcile_words(run: PipelineRun) -> tuple[str, str]:
     counts = report_figures.verdicts(run.pk)
     differing, total = report_figures.apart(counts), sum(counts.values())
@@ -281,5 +298,6 @@ _HEADLINES: dict[str, Callable[[PipelineRun], tuple[str, str]]] = {
     PipelineJob.WINDOW: _window_words,
     PipelineJob.TIMING: _timing_words,
     PipelineJob.LEVELS: _levels_words,
+    PipelineJob.SLA: _sla_words,
     PipelineJob.ARCHIVE: _archive_words,
 }

@@ -247,6 +247,7 @@ _CELLS: dict[str, Callable[[Column, Any, Any], SafeString]] = {
     "cost": lambda column, row, value: format_html("{}", f"{value:,.2f}" if value >= 0.01 or not value else "< 0.01"),
     "upper": lambda column, row, value: format_html("below {}", scales.amount(value, "s")),
     "at": _bucket,
+    "month": lambda column, row, value: format_html('<span class="nowrap">{}</span>', f"{value:%Y-%m}"),
     "doubt": lambda column, row, value: format_html("{}", hub.doubt(value)),
     "outcome": lambda column, row, value: format_html("{}", outcome_look(value)[0]),
 }

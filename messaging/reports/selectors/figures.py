@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from datetime import UTC, datetime, timedelta
 
-from django.db.models import Count, Max, Min, Q, QuerySet, Sum
+from django.db.models import Count, F, Max, Min, Q, QuerySet, Sum
 
 from messaging.models import (
     ArchiveDay,
@@ -22,6 +22,7 @@ from messaging.models import (
     RepeatHistogram,
     ServiceError,
     ServiceLevel,
+    SlaAttainment,
     TimingAdvice,
     TimingFailure,
     TimingLatency,
@@ -117,6 +118,15 @@ def violations(run_id: uuid.UUID) -> int:
 def window_advice(run_id: uuid.UUID) -> list[WindowAdvice]:
     """By partner, profile and risk."""
     return list(WindowAdvice.objects.filter(run_id=run_id).order_by("partner", "profile", "one_in")[:_MOST])
+
+
+def targets_missed(run_id: uuid.UUID) -> tuple[datetime | None, int, list[SlaAttainment]]:
+    """(newest month, its targets, those of which more documents were late than they allow), by agreement."""
+    found = SlaAttainment.objects.filter(run_id=run_id)
+    month = found.aggregate(last=Max("month"))["last"]
+    newest = found.filter(month=month)
+    missed = newest.filter(missed__gt=F("allowed")).order_by("agreement", "target")[:_MOST]
+    return month, newest.count(), list(missed)
 
 
 def windows_judged(run_id: uuid.UUID) -> tuple[int, int]:

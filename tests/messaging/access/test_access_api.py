@@ -143,6 +143,7 @@ SCOPES = {
     "GET agreements": "agreements:read",
     "POST agreements": "agreements:write",
     "GET agreements/{}": "agreements:read",
+    "GET agreements/{}/service-levels": "agreements:read",
     "PATCH agreements/{}": "agreements:write",
     "POST agreements/{}/disable": "agreements:write",
     "POST agreements/{}/enable": "agreements:write",

@@ -10,6 +10,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+from messaging.choices import SlaTarget
 from messaging.journal.audit import Actor
 from messaging.models import PipelineRun
 from messaging.report_choices import AuditKind, PipelineJob, TimingOption, Verdict, WindowBasis
@@ -342,6 +343,31 @@ def timing_rows(agreements: Sequence[tuple[uuid.UUID, str, str]] = ()) -> dict[s
     return {"advice": advice, "latencies": latencies, "failures": failures}
 
 
+def sla_rows() -> dict[str, list[dict[str, Any]]]:
+    """Two months of a target for each partner; in the newer one the first partner's is missed."""
+    months = []
+    for number, (name, key) in enumerate(AGREEMENTS.items()):
+        same = {"agreement_id": key, "agreement": f"urn:tpa:acme-{name.split()[0].lower()}", "partner": name}
+        for month, missed in ((2, 3), (1, 0)):
+            late = missed * 40 if number == 0 else missed
+            months.append(
+                {
+                    **same,
+                    "target": SlaTarget.ACKNOWLEDGED.value,
+                    "month": datetime(2026, month, 1, tzinfo=UTC),
+                    "percent": 99.0,
+                    "due": 10_000,
+                    "met": 9_990 - late,
+                    "missed": late,
+                    "open": 10,
+                    "attained": 100 * (9_990 - late) / 9_990,
+                    "allowed": 100,
+                    "used": float(late),
+                }
+            )
+    return {"months": months}
+
+
 def reconcile_rows() -> dict[str, list[dict[str, Any]]]:
     """Two million messages of which a handful differ."""
     summary = [
@@ -407,6 +433,7 @@ def all_reports(agreements: Sequence[tuple[uuid.UUID, str, str]] = (), *, files:
         PipelineJob.WINDOW: window_rows(),
         PipelineJob.TIMING: timing_rows(agreements),
         PipelineJob.LEVELS: level_rows(),
+        PipelineJob.SLA: sla_rows(),
         PipelineJob.ARCHIVE: archive_rows(),
     }
     return {

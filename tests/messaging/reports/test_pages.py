@@ -53,7 +53,7 @@ def reports(db: None) -> dict[str, PipelineRun]:
 def test_before_the_first_run_every_report_says_how_to_run_it() -> None:
     operator, viewer = browser(Role.OPERATOR), browser(Role.VIEWER)
     assert "No report has been run yet" in _page("/reports/", operator).text_content()
-    for job in ("audit", "levels", "window", "timing", "archive"):
+    for job in ("audit", "levels", "sla", "window", "timing", "archive"):
         page = _page(f"/reports/{job}/", operator)
         assert f"manage.py pipeline run {job}" in _text(page, "never")
         assert page.xpath(f"//a[@data-testid='run-start'][@href='/pipeline/run/?job={job}']")
@@ -72,6 +72,7 @@ def test_the_list_has_each_answer_in_a_few_words(reports: dict[str, PipelineRun]
     assert "1 agreement could do better" in _text(page, "report-timing")
     assert "last run failed" in _text(page, "report-timing")
     assert "messages, > 99.9 % succeeded" in _text(page, "report-levels")
+    assert "targets missed in February 2026" in _text(page, "report-sla")
     assert "messages archived and verified" in _text(page, "report-archive")
     assert "Data as of" in _text(page, "report-audit")
 
@@ -177,7 +178,7 @@ def test_unknown_reports_tables_and_runs_are_404(reports: dict[str, PipelineRun]
 
 def test_whatever_the_url_says_the_page_answers(reports: dict[str, PipelineRun]) -> None:
     client = browser(Role.VIEWER)
-    for job in ("audit", "levels", "window", "timing"):
+    for job in ("audit", "levels", "sla", "window", "timing"):
         for query in (
             "table=nonsense&sort=nonsense&cursor=nonsense",
             "kind=%00&pair=%00&partner=%00&of=%00",
@@ -186,6 +187,18 @@ def test_whatever_the_url_says_the_page_answers(reports: dict[str, PipelineRun])
             f"sort=-count&scope={'x' * 300}",
         ):
             assert client.get(f"/reports/{job}/?{query}").status_code == 200, (job, query)
+
+
+def test_attainment_names_the_targets_that_are_missed(reports: dict[str, PipelineRun]) -> None:
+    page = _page("/reports/sla/")
+    assert f"1 of {len(scenes.AGREEMENTS)} targets of February 2026 missed: urn:tpa:acme-" in _text(page, "verdict")
+    assert set(_column(page, "Month")) == {"2026-02", "2026-01"}
+    rows = scenes.sla_rows()
+    rows["months"] = [row for row in rows["months"] if row["missed"] < 100]
+    scenes.publish("sla", rows)
+    assert "kept so far as the data go" in _text(_page("/reports/sla/"), "verdict")
+    scenes.publish("sla", {"months": []})
+    assert "No document in the range had a target." in _page("/reports/sla/").text_content()
 
 
 def test_the_audit_shows_violations_first_and_folds_notices(reports: dict[str, PipelineRun]) -> None:

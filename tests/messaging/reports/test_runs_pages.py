@@ -172,7 +172,7 @@ def test_a_run_is_started_with_its_range() -> None:
 def test_all_reports_are_started_at_once_in_their_order() -> None:
     answer = browser(Role.OPERATOR).post("/pipeline/run/", {"job": "all"})
     runs = list(PipelineRun.objects.order_by("id"))
-    assert [run.job for run in runs] == ["extract", "audit", "levels", "window", "timing"]
+    assert [run.job for run in runs] == ["extract", "audit", "levels", "sla", "window", "timing"]
     assert answer["Location"] == f"/pipeline/{runs[0].public_id}/"
 
 
