@@ -16,13 +16,13 @@ from messaging.deliveries.services import triggering
 from messaging.deliveries.services.trigger_rules import TriggerValues
 from messaging.engine import pairs
 from messaging.journal.audit import Actor
-from messaging.models import ApiToken, Trigger
+from messaging.models import Access, ApiToken, Trigger
 from messaging.profile import named
 from partners import registry, services
 from partners.choices import CredentialKind, Profile
 from partners.models import Agreement, Credential, Endpoint, Party
 from rmhub import clock
-from rmhub.roles import ORDER, Role, scopes_of
+from rmhub.roles import ORDER, ROLES, Role, scopes_of
 
 ORDERS = "urn:oasis:names:specification:ubl:services:ordering"
 BILLING = "urn:oasis:names:specification:ubl:services:billing"
@@ -194,17 +194,21 @@ def _credentials(partner: Party, plan: Plan) -> None:
     )
 
 
-def people() -> dict[str, str]:
-    """Users viewer, operator and admin with new passwords (log-in name -> password). Known ones keep theirs."""
+def people(partner: Side | None = None) -> dict[str, str]:
+    """Users viewer, operator and admin with new passwords (log-in name -> password), and one of the partner. Known ones
+    keep theirs.
+    """
     made: dict[str, str] = {}
     with transaction.atomic():
-        for role in ORDER:
+        for role in ORDER if partner is None else ROLES:
             group, _ = Group.objects.get_or_create(name=role)
             if User.objects.filter(username=role).exists():
                 continue
             password = secrets.token_urlsafe(12)
             user = User.objects.create_user(username=role, password=password)
             user.groups.add(group)
+            if role == Role.PARTNER and partner is not None:
+                Access.objects.create(user=user, limited=True, partner=Party.objects.get(name=partner.name))
             made[role] = password
     return made
 

@@ -36,7 +36,7 @@ from messaging.onboarding.services import offers
 from messaging.pairs.selectors import pairs
 from messaging.reports.selectors import pipeline as partner_logs
 from messaging.reports.services import partner_logs as logs
-from messaging.templatetags.hub import ago, at, middle, octets, state
+from messaging.templatetags.hub import ago, clock_time, middle, octets, state
 from partners import certificates, registry
 from partners.choices import CredentialDirection, CredentialKind, Profile
 from partners.models import Credential, Party
@@ -107,12 +107,12 @@ def _message(message: Message) -> SafeString:
 
 
 _MESSAGES = (
-    Column("Time", lambda row: at(row.created_at), "nowrap", zoned=True),
+    Column("Time", lambda row: clock_time(row.created_at), "nowrap", zoned=True),
     Column("Direction", lambda row: _way(row.direction), "nowrap"),
     Column("State", lambda row: state("message", row.state), "nowrap"),
     Column("MessageId", _message),
     Column("Service, action", lambda row: cells.joined(row.service, cells.below(row.action, "text-faint wrap"))),
-    Column("Completed", lambda row: at(row.completed_at), "nowrap", zoned=True),
+    Column("Completed", lambda row: ago(row.completed_at), "nowrap"),
 )
 
 
@@ -184,7 +184,7 @@ def message_page(request: HttpRequest, reference: str) -> HttpResponse:
         "payloads": list(messages.payloads(message.pk)),
         "table": table(
             "What happened to this message",
-            (Column("Time", lambda row: at(row[0]), "nowrap", zoned=True), Column("What", lambda row: row[1], "wrap")),
+            (Column("Time", lambda row: clock_time(row[0]), "nowrap", zoned=True), Column("What", lambda row: row[1], "wrap")),
             rows,
         ),
     }

@@ -83,7 +83,7 @@ class Command(BaseCommand):
             terms={name: options[name] for name in seeding.TERMS},
         )
         seeding.seed(plan)
-        made = seeding.people()
+        made = seeding.people(plan.partner)
         secret = ""
         if options["application"]:
             url = options["application"].rstrip("/")

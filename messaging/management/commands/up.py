@@ -177,7 +177,7 @@ class Command(BaseCommand):
 
     def _login(self, stage: Stage, begun: float) -> None:
         self._say(f"console  {stage.buyer.url}/   (the partner's: {stage.seller.url}/)")
-        for name in ("admin", "operator", "viewer"):
+        for name in ("admin", "operator", "viewer", "partner"):
             self._say(f"log-in   {name} / {stage.logins.get(name, '(as you set it)')}")
         self._say(f"API      {stage.buyer.url}/api/v1/docs")
         self._say(f"up after {time.monotonic() - begun:.0f} s; Ctrl-C stops everything")
