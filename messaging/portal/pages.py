@@ -160,6 +160,12 @@ def _happened(message: Message) -> list[tuple[Any, str]]:
     return sorted(found, key=lambda one: one[0])
 
 
+_HAPPENED = (
+    Column("Time", lambda row: clock_time(row[0]), "nowrap", zoned=True),
+    Column("What", lambda row: row[1], "wrap"),
+)
+
+
 def _attempt(attempt: Transmission) -> list[tuple[Any, str]]:
     answer = f", your server answered HTTP {attempt.http_status}" if attempt.http_status else ""
     ended = {"sent": "handed over", "failed": "failed", "lost": "no answer known"}.get(attempt.outcome, "on the wire")
@@ -184,7 +190,10 @@ def message_page(request: HttpRequest, reference: str) -> HttpResponse:
         "payloads": list(messages.payloads(message.pk)),
         "table": table(
             "What happened to this message",
-            (Column("Time", lambda row: clock_time(row[0]), "nowrap", zoned=True), Column("What", lambda row: row[1], "wrap")),
+            (
+                Column("Time", lambda row: clock_time(row[0]), "nowrap", zoned=True),
+                Column("What", lambda row: row[1], "wrap"),
+            ),
             rows,
         ),
     }

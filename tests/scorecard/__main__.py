@@ -58,6 +58,8 @@ TASKS = (
     Task("T15", "Correct an order and send it again", 4, 60, "operator", tasks_desk.edit_and_resubmit),
     Task("T16", "Slack hears of incidents", 6, 90, "admin", tasks_desk.tell_slack),
     Task("T17", "Twenty partners from a spreadsheet", 7, 90, "admin", tasks_desk.onboard_many),
+    Task("T18", "Does this partner keep its service level?", 3, 20, "viewer", tasks_desk.service_level),
+    Task("T19", "A partner looks up an order and uploads a certificate", 5, 60, "pia", tasks_desk.partner_portal),
 )
 
 

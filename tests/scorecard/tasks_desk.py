@@ -1,10 +1,11 @@
-"""Tasks about documents that people handle themselves, and about many partners at once: T13 to T17."""
+"""Tasks about documents by hand, many partners at once, service levels and the partner portal: T13 to T19."""
 
 from __future__ import annotations
 
 from base64 import b64encode
 from urllib.parse import quote
 
+from rmhub.hubs import BASE
 from tests.scorecard.player import Failed, Player, until
 from tests.scorecard.stage import World
 from tests.scorecard.tasks_admin import AGREEMENT
@@ -118,3 +119,42 @@ def onboard_many(player: Player, world: World) -> None:
     active = world.api("GET", f"/agreements?q={quote('tpa:depot:')}&state=active&limit=100")["data"]
     if len(active) != 20:
         raise Failed(f"{len(active)} of 20 agreements are active")
+
+
+def service_level(player: Player, world: World) -> None:
+    """T18: does the partner of this agreement acknowledge in time this month, and how many misses are left?"""
+    (agreement,) = world.api("GET", f"/agreements?q={quote(AGREEMENT)}")["data"]
+    versions = f"/agreements/{agreement['id']}/versions"
+    made = world.api("POST", versions, {"reason": "as agreed in the contract"})
+    one = f"{versions}/{made['number']}"
+    targets = {"acknowledged_within": 900, "acknowledged_percent": 99.0, "reason": "as agreed in the contract"}
+    world.api("PATCH", one, targets, **{"If-Match": "*"})
+    world.api("POST", f"{one}/activate", {"reason": "as agreed in the contract"}, **{"If-Match": "*"})
+    _submitted(world, "SC-4718")
+    until(lambda: world.api("GET", f"/agreements/{agreement['id']}/service-levels")["data"] != [], "it is counted")
+    player.begin()
+    player.go("Partners")
+    player.type("[name=q]", agreement["partner"]["name"])
+    player.enter()
+    player.press(f"a.strong:has-text('{agreement['partner']['name']}')")
+    player.sees("service-level")
+
+
+def partner_portal(player: Player, world: World) -> None:
+    """T19, of somebody of a partner: has my order come through, and here is our new certificate."""
+    _submitted(world, "SC-4719")
+    certificate = world.folder / "new.pem"
+    certificate.write_text((BASE / "tests" / "fixtures" / "certificates" / "partner.pem").read_text(), encoding="utf-8")
+    player.begin()
+    player.go("Messages")
+    player.type("[name=q]", "SC-4719")
+    player.enter()
+    player.sees("td:has-text('Delivered')")
+    player.go("Certificates")
+    player.give("[name=file]", certificate)
+    player.press("submit")
+    player.sees(".alert-success")
+    player.stop()
+    (offer,) = world.api("GET", "/offered-certificates?state=waiting")["data"]
+    if offer["offered_by"] != "pia":
+        raise Failed(f"offered by {offer['offered_by']}")

@@ -8,13 +8,15 @@ from collections.abc import Callable
 from django.contrib.auth.models import Group, User
 
 from messaging.demo import seeding
-from messaging.models import TrafficCursor, feed
+from messaging.models import Access, TrafficCursor, feed
 from partners import registry
+from partners.models import Agreement
 from rmhub.roles import ADMIN_SCOPES, ORDER, Role
 from tests.worlds.ux import bulk, certificates, directory, newcomer, transactions, troubles
 from tests.worlds.ux.plan import EXPIRED, TROUBLES, Plan
 
 PASSWORD = "correct horse battery"
+PIAS = "tpa:ux:p20"  # the agreement of a partner without trouble, whose portal pia sees
 # The shift, and what each may do.
 CREW = {"mona": Role.OPERATOR, "ines": Role.VIEWER}
 
@@ -52,8 +54,8 @@ def make(plan: Plan, say: Callable[[str], None]) -> dict[str, object]:
 
 
 def everybody() -> dict[str, Role]:
-    """Log-in name -> role."""
-    return {role.value: role for role in ORDER} | CREW
+    """Log-in name -> role; `pia` is of a partner."""
+    return {role.value: role for role in ORDER} | CREW | {"pia": Role.PARTNER}
 
 
 def people() -> None:
@@ -64,3 +66,6 @@ def people() -> None:
         user.set_password(PASSWORD)
         user.save()
         user.groups.add(Group.objects.get_or_create(name=role)[0])
+    pia, quiet = User.objects.get(username="pia"), Agreement.objects.filter(tpa_id=PIAS).first()
+    if quiet is not None:
+        Access.objects.update_or_create(user=pia, defaults={"limited": True, "partner": quiet.partner})
