@@ -28,6 +28,9 @@ from partners.fields import duration
 from partners.models import AgreementVersion
 
 _LONGEST = max(window.long for window in WINDOWS)
+_USED_UP = "The error budget is used up."
+_CALM = "Enough documents were in time again."
+_TAKEN_OUT = "The agreement has no such target in force any more."
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,10 +65,10 @@ def watch(now: datetime) -> int:
             found[place] = finding
             incident = known.get(place)
             if incident is None or (incident.cause, incident.detail) != (finding.cause, finding.detail):
-                _tell(version, target, finding, now)
+                _tell(version, target, finding, through, now)
     for place, incident in known.items():
         if place not in found:
-            _resolve(incident, by_place.get(place), now)
+            _resolve(incident, by_place.get(place), through, now)
     return len(found)
 
 
@@ -98,33 +101,29 @@ def _pace(one: Attainment, burn: Burn, through: datetime) -> str:
     return f"{said}."
 
 
-def _tell(version: AgreementVersion, target: SlaTarget, finding: Finding, now: datetime) -> None:
+def _tell(version: AgreementVersion, target: SlaTarget, finding: Finding, through: datetime, now: datetime) -> None:
     pair_id = _pair_of(version, target)
     with transaction.atomic():
         pair = Pair.locked([pair_id]).get(pair_id)
         if pair is None:
             return
         incident = _unresolved(version.agreement_id, target)
-        if incident is not None and incident.cause == finding.cause:
+        if incident is not None and incident.cause == finding.cause and not _is_over(incident, through):
             incidents.incident_goes_on(incident, finding.detail, now)
             return
         written: list[Event] = []
         if incident is not None:
-            written += _closed(
-                incident, "The error budget is used up." if finding.cause.endswith("missed") else _CALM, now
+            used_up = finding.cause.endswith("missed") and incident.cause != finding.cause
+            written += _closed(incident, _USED_UP if used_up else _why_over(incident, through), now)
+        if not _settled_by_person(version.agreement_id, finding.cause, now):
+            _, opened = incidents.incident_open(
+                pair=pair, agreement=version.agreement, cause=finding.cause, now=now, detail=finding.detail
             )
-        elif _settled_by_person(version.agreement_id, finding.cause, now):
-            return
-        _, opened = incidents.incident_open(
-            pair=pair, agreement=version.agreement, cause=finding.cause, now=now, detail=finding.detail
-        )
-        events.write([*written, *opened])
+            written += opened
+        events.write(written)
 
 
-_CALM = "Enough documents were in time again."
-
-
-def _resolve(incident: Incident, one: Attainment | None, now: datetime) -> None:
+def _resolve(incident: Incident, one: Attainment | None, through: datetime, now: datetime) -> None:
     if incident.pair_id is None:
         return
     with transaction.atomic():
@@ -132,13 +131,17 @@ def _resolve(incident: Incident, one: Attainment | None, now: datetime) -> None:
         current = _unresolved(incident.agreement_id, _target_of(incident.cause))
         if current is None or current.pk != incident.pk:
             return
-        if one is None:
-            said = "The agreement has no such target in force any more."
-        elif incident.cause.endswith("missed") and month_of(incident.opened_at) != one.month:
-            said = f"{incident.opened_at:%B %Y} is over."
-        else:
-            said = _CALM
+        said = _why_over(incident, through) if one is not None else _TAKEN_OUT
         events.write(_closed(current, said, now))
+
+
+def _is_over(incident: Incident, through: datetime) -> bool:
+    """Whether it is about a month that is over."""
+    return incident.cause.endswith("missed") and month_of(incident.opened_at) < month_of(through)
+
+
+def _why_over(incident: Incident, through: datetime) -> str:
+    return f"{incident.opened_at:%B %Y} is over." if _is_over(incident, through) else _CALM
 
 
 def _closed(incident: Incident, said: str, now: datetime) -> list[Event]:

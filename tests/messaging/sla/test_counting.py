@@ -10,9 +10,12 @@ from django.test.utils import CaptureQueriesContext
 
 from messaging.choices import SlaTarget
 from messaging.deliveries.services import pulling
+from messaging.deliveries.services.settling import delivery_settle
 from messaging.messages.services import cancelling
 from messaging.models import Event, Message, SlaMonth, SlaSpan, TrafficCursor, Trigger
 from messaging.overview.services import traffic_hours
+from messaging.protocol.envelope import Semantics
+from messaging.protocol.streams.final import ACK_RECEIVE
 from messaging.sla import selectors as sla
 from messaging.sla.services import counting
 from partners import registry, selectors, services
@@ -21,6 +24,8 @@ from rmhub import clock
 from rmhub.clock import FrozenClock
 from tests.messaging.deliveries.stage import PERSON, arrive, make_trigger
 from tests.messaging.factories import PartnerSide, link, partner_side, submit, work
+from tests.messaging.profiles.stream import test_sending as streams
+from tests.messaging.profiles.stream.partner import StreamSide, stream_side
 
 pytestmark = pytest.mark.django_db
 
@@ -42,7 +47,7 @@ def take(trigger: Trigger) -> None:
             pulling.complete(one.delivery.pk, one.claim)
 
 
-def this_month(partner: PartnerSide, target: str = "acknowledged") -> sla.Attainment:
+def this_month(partner: PartnerSide | StreamSide, target: str = "acknowledged") -> sla.Attainment:
     agreement = selectors.agreement(partner.terms.agreement_id)
     return next(one for one in sla.attainments([agreement], clock.now()) if one.target == target)
 
@@ -222,3 +227,46 @@ def test_old_spans_go_and_months_stay(time: FrozenClock) -> None:
     assert not SlaSpan.objects.exists()
     assert numbers(this_month(partner)) == (1, 1, 0, 0)
     assert SlaMonth.objects.get().target == SlaTarget.ACKNOWLEDGED
+
+
+def test_with_final_receipts_a_document_that_is_sent_is_processed_by_its_receipt(time: FrozenClock) -> None:
+    side = stream_side(final_receipt=True, final_receipt_within=3600, processed_within=600)
+    traffic_hours.count_due()
+    with link():
+        messages = streams.submit(side, 2)
+        work()
+        time.move(5)
+        streams.acknowledge(side, 2)
+        traffic_hours.count_due()
+        assert numbers(this_month(side, "processed")) == (2, 0, 0, 2)  # the acknowledgement is not what was promised
+        streams.finalise(side, messages[0], ACK_RECEIVE)
+        time.move(900)
+        streams.finalise(side, messages[1], ACK_RECEIVE)
+    traffic_hours.count_due()
+    assert numbers(this_month(side, "processed")) == (2, 1, 1, 0)
+
+
+def test_a_delivery_that_a_person_made_anew_does_not_save_the_target(time: FrozenClock) -> None:
+    partner = partner_side(processed_within=600)
+    traffic_hours.count_due()
+    trigger = make_trigger(kind="pull")
+    arrive(partner, "a")
+    (leased,) = pulling.lease(trigger.pk, limit=1, consumer="erp")
+    pulling.fail(leased.delivery.pk, leased.claim, "no such customer")
+    delivery_settle(
+        delivery_id=leased.delivery.pk, decision="resubmit", actor=PERSON, reason="the customer is there now"
+    )
+    take(trigger)
+    time.move(900)
+    traffic_hours.count_due()
+    assert numbers(this_month(partner, "processed")) == (1, 0, 1, 0)
+
+
+def test_messages_that_nobody_acknowledges_are_not_due(time: FrozenClock) -> None:
+    partner = partner_side(**TARGET)
+    traffic_hours.count_due()
+    with link():
+        submit(partner, semantics=Semantics.BEST_EFFORT)
+        work()
+    traffic_hours.count_due()
+    assert not SlaMonth.objects.exists()

@@ -118,6 +118,19 @@ def test_a_budget_that_is_used_up_is_an_incident_of_its_own(time: FrozenClock) -
     assert (second.state, second.resolution) == ("resolved", "March 2026 is over.")
 
 
+def test_the_next_month_that_is_lost_has_an_incident_of_its_own(time: FrozenClock) -> None:
+    """Also where nobody watched in between."""
+    partner = partner_side(**TARGET)
+    documents(partner, 40, 20)
+    watch()
+    time.move((datetime(2026, 4, 10, tzinfo=UTC) - clock.now()).total_seconds())
+    documents(partner, 50, 20)
+    watch()
+    first, second = Incident.objects.order_by("number")
+    assert (first.resolution, first.cause, second.cause) == ("March 2026 is over.", second.cause, first.cause)
+    assert second.state == "open" and "April 2026" in second.detail
+
+
 def test_more_documents_in_time_give_the_target_back(time: FrozenClock) -> None:
     partner = partner_side(**TARGET)
     documents(partner, 100, 97, ago=600)
