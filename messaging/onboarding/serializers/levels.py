@@ -63,7 +63,5 @@ class PartnerTrafficSerializer(serializers.Serializer):
     success_percent = serializers.FloatField(source="success", allow_null=True, help_text="Of what ended outbound.")
     ack_p50_seconds = serializers.FloatField(source="p50", allow_null=True, help_text="As far as the buckets tell.")
     ack_p95_seconds = serializers.FloatField(source="p95", allow_null=True)
-    last_at = serializers.DateTimeField(
-        allow_null=True, help_text="Begin of the last hour in which a document got through; null: not in 14 days."
-    )
+    last_at = serializers.DateTimeField(allow_null=True, help_text="When the last message got through, either way.")
     days = PartnerDaySerializer(many=True, help_text="Oldest first.")

@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 
 from django.core.cache import cache
 from django.db import connection
-from django.db.models import OuterRef, Q, QuerySet, Subquery
+from django.db.models import Max, QuerySet
 
 from messaging.models import Pair, TrafficCursor, TrafficHour
 from messaging.models.traffic import LATENCY_EDGES, no_latencies
@@ -33,7 +33,7 @@ GROUP BY 1, 2, 3
 
 _DAYS = f"""
 SELECT date_trunc('day', t.hour, 'UTC'), sum(t.accepted), sum(t.delivered), sum(t.received), sum(t.failed),
-    ARRAY[{_LATENCIES}], max(t.hour) FILTER (WHERE t.delivered > 0 OR t.received > 0)
+    ARRAY[{_LATENCIES}]
 FROM messaging_traffichour t JOIN messaging_pair p ON p.id = t.pair_id
 WHERE p.partner_id = %s AND t.hour >= %s AND t.hour <= %s
 GROUP BY 1
@@ -119,8 +119,8 @@ class Traffic:
 
 @dataclass(frozen=True, slots=True)
 class PartnerTraffic:
-    """What one partner's pairs did in the last `TREND` days, by day (UTC), the running one included. `last_at`: the
-    begin of the last hour in which anything got through; None: in none that is kept.
+    """What one partner's pairs did in the last `TREND` days, by day (UTC), the running one included. `last_at`:
+    when the last message got through.
     """
 
     days: list[Hour]
@@ -158,30 +158,21 @@ class PartnerTraffic:
 
 
 def of_partner(party_id: uuid.UUID, now: datetime) -> PartnerTraffic:
-    """What the pairs of one partner, which the caller may see, did lately. One query, added up by the database."""
+    """What the pairs of one partner, which the caller may see, did lately. The database adds up the days."""
     today = now.astimezone(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
     days = {today - timedelta(days=number): Hour(today - timedelta(days=number)) for number in range(TREND)}
-    last_at: datetime | None = None
     with connection.cursor() as cursor:
         cursor.execute(_DAYS, [party_id, min(days), now])
-        for at, accepted, delivered, received, failed, latencies, last in cursor:
+        for at, accepted, delivered, received, failed, latencies in cursor:
             found = [int(count or 0) for count in latencies]
             days[at.astimezone(UTC)] = Hour(at, accepted, delivered, received, failed, found)
-            last_at = max(filter(None, (last_at, last)), default=None)
-    return PartnerTraffic([days[at] for at in sorted(days)], last_at)
+    return PartnerTraffic([days[at] for at in sorted(days)], last_traffic([party_id]).get(party_id))
 
 
 def last_traffic(party_ids: Collection[uuid.UUID]) -> dict[uuid.UUID, datetime]:
-    """The begin of the last hour in which anything got through, by partner. One query: the newest hour of each pair."""
-    newest = TrafficHour.objects.filter(pair=OuterRef("pk")).filter(Q(delivered__gt=0) | Q(received__gt=0))
-    found: dict[uuid.UUID, datetime] = {}
-    rows = Pair.objects.filter(partner__in=list(party_ids)).annotate(
-        last=Subquery(newest.order_by("-hour").values("hour")[:1])
-    )
-    for partner_id, last in rows.order_by().values_list("partner_id", "last"):
-        if last is not None:
-            found[partner_id] = max(last, found.get(partner_id, last))
-    return found
+    """When the last message got through in either direction, by partner; without those who had none. One query."""
+    rows = Pair.objects.filter(partner__in=list(party_ids), last_success_at__isnull=False).order_by()
+    return dict(rows.values_list("partner").annotate(last=Max("last_success_at")))
 
 
 def traffic(now: datetime) -> Traffic:

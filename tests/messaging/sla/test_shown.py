@@ -47,6 +47,8 @@ def partner(time: FrozenClock) -> PartnerSide:
             latencies=latencies,
         )
     TrafficHour.objects.create(pair=side.inbound, hour=clock.now() - timedelta(hours=3), received=7)
+    Pair.objects.filter(pk=side.outbound.pk).update(last_success_at=clock.now() - timedelta(minutes=5))
+    Pair.objects.filter(pk=side.inbound.pk).update(last_success_at=clock.now() - timedelta(hours=3))
     return side
 
 
@@ -142,7 +144,7 @@ def test_the_api_says_the_same(partner: PartnerSide) -> None:
     traffic = health["traffic"]
     assert (traffic["delivered"], traffic["received"], traffic["success_percent"]) == (150, 7, 93.75)
     assert len(traffic["days"]) == 14 and traffic["days"][-1]["delivered"] == 60
-    assert traffic["last_at"] == "2026-03-10T11:00:00Z"
+    assert traffic["last_at"] == f"{clock.now() - timedelta(minutes=5):%Y-%m-%dT%H:%M:%S}Z"
 
 
 def test_an_incident_leads_to_its_agreement(partner: PartnerSide) -> None:
