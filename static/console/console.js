@@ -120,6 +120,15 @@
     for (const form of document.querySelectorAll("form[data-sent]")) delete form.dataset.sent;
   });
 
+  // Groups of the navigation that are folded stay so; the server folds them on the next page.
+  document.addEventListener("toggle", (event) => {
+    if (!event.target.matches(".shell-nav .nav-group, .nav-sheet .nav-group")) return;
+    const folded = new Set((document.cookie.match(/(?:^|; )rmhub_nav=([\w.-]*)/) || ["", ""])[1].split(".").filter(Boolean));
+    folded[event.target.open ? "delete" : "add"](event.target.dataset.group);
+    document.cookie = "rmhub_nav=" + [...folded].join(".") + "; path=/; max-age=31536000; samesite=lax" +
+      (location.protocol === "https:" ? "; secure" : "");
+  }, true);
+
   if (navigator.clipboard) for (const one of document.querySelectorAll("[data-copy]")) one.hidden = false;
   offerReasons(document);
   const errors = document.getElementById("form-errors");

@@ -47,6 +47,8 @@ HOURS = Column(
     "text-soft",
     narrow="Hours",
 )
+CREATED = Column("Created", lambda party: ago(party.created_at), "nowrap", zoned=True)
+MADE = Column("Created", lambda row: ago(row[0].created_at), "nowrap", zoned=True)
 CONTACT = Column("Contact", lambda party: Truncator(party.contact).chars(80) or "—", "text-soft")
 
 
