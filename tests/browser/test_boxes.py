@@ -19,8 +19,25 @@ FIRST_ROW = 300  # px from the top of a window of 1440 x 900
 LONG = "Großhändlerverband für Präzisionsmeßgeräte und Zubehör KG "  # with the number behind it, 60 characters
 # Lists, of which each begins with its rows.
 LISTS = frozenset(
-    ("pairs", "messages", "incidents", "deliveries", "triggers", "transactions", "partners", "agreements")
-    + ("certificates", "audit", "users", "tokens", "jobs", "pollers", "routes", "rejections", "webhooks")
+    [
+        "pairs",
+        "messages",
+        "incidents",
+        "deliveries",
+        "triggers",
+        "transactions",
+        "partners",
+        "agreements",
+        "certificates",
+        "audit",
+        "users",
+        "tokens",
+        "jobs",
+        "pollers",
+        "routes",
+        "rejections",
+        "webhooks",
+    ]
 )
 
 # What is wrong with the boxes of a page, as sentences.
@@ -29,9 +46,11 @@ BOXES = """() => {
   const name = (one) => one.tagName.toLowerCase() + (one.id ? "#" + one.id : "." + one.className) + " " +
     JSON.stringify((one.textContent || one.name || "").trim().replace(/\\s+/g, " ").slice(0, 40));
   if (root.scrollWidth > root.clientWidth) found.push("wider than the window: " + root.scrollWidth);
-  const hidden = (one) => !one.checkVisibility({ visibilityProperty: true }) || one.closest(".visually-hidden, .tool-name");
+  const unseen = ".visually-hidden, .tool-name";
+  const hidden = (one) => !one.checkVisibility({ visibilityProperty: true }) || one.closest(unseen);
   for (const one of document.body.querySelectorAll("*")) {
-    if (one.clientWidth <= 1 || one.scrollWidth <= one.clientWidth + 1 || one.matches("svg, svg *, input, select")) continue;
+    if (one.clientWidth <= 1 || one.scrollWidth <= one.clientWidth + 1) continue;
+    if (one.matches("svg, svg *, input, select")) continue;
     const look = getComputedStyle(one);
     if (!["hidden", "clip"].includes(look.overflowX) || hidden(one)) continue;
     const told = one.closest("[title]") || one.querySelector("[title]");
@@ -50,7 +69,8 @@ BOXES = """() => {
     left: Math.max(box.left, outer.left), right: Math.min(box.right, outer.right),
     top: Math.max(box.top, outer.top), bottom: Math.min(box.bottom, outer.bottom),
   });
-  const boxes = [...document.querySelectorAll(":is(main, header) :is(a[href], button, input:not([type=hidden]), select, textarea, summary)")]
+  const pressed = "a[href], button, input:not([type=hidden]), select, textarea, summary";
+  const boxes = [...document.querySelectorAll(":is(main, header) :is(" + pressed + ")")]
     .filter((one) => !hidden(one))
     .flatMap((one) => [...one.getClientRects()].map((box) => ({ one, ...within(box, limit(one.parentElement)) })))
     .filter((box) => box.right - box.left > 2 && box.bottom - box.top > 2)
@@ -65,7 +85,10 @@ BOXES = """() => {
   }
   return found.slice(0, 4);
 }"""
-ROW = "() => { const row = document.querySelector('main table > tbody > tr'); return row && row.getBoundingClientRect().top; }"
+ROW = """() => {
+  const row = document.querySelector("main table > tbody > tr");
+  return row && row.getBoundingClientRect().top;
+}"""
 
 
 def _renamed() -> None:
