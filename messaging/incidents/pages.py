@@ -203,8 +203,8 @@ def _resolve(request: HttpRequest, incident: Incident, why: Mapping[str, Any]) -
 # Verbs with a form: label, what the way out of it is called, and what does it and says what was done.
 _VERBS: dict[str, tuple[str, str, Callable[[HttpRequest, Incident, Mapping[str, Any]], str]]] = {
     "assign": ("Assign", "Cancel", _assign),
-    "snooze": ("Snooze", "Leave it on the list", _snooze),
-    "resolve": ("Resolve", "Leave it open", _resolve),
+    "snooze": ("Snooze", "Cancel", _snooze),
+    "resolve": ("Resolve", "Cancel", _resolve),
 }
 
 

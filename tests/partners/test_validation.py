@@ -214,6 +214,7 @@ SETTINGS = [
     ),
 ]
 WARNINGS = {
+    "password_in_the_clear",
     "partner_endpoint_of_other_party",
     "transports_mixed",
     "mail_timeout_short",
