@@ -151,6 +151,16 @@ class SettingsForm(forms.ModelForm):
         assert isinstance(field, ReferenceField)
         field.offer(choices, self.initial[name])
 
+    def full_clean(self) -> None:
+        """Read what was posted. What is empty is said together with what cannot be read; else the service says it."""
+        super().full_clean()
+        if not self.is_bound or not self.errors:
+            return
+        for name, value in list(self.cleaned_data.items()):
+            bound = self[name]
+            if value in (None, "", []) and isinstance(bound, Bound) and bound.wanted:
+                self.add_error(name, "This must be filled in.")
+
     def _post_clean(self) -> None:
         """Leave the instance alone: the service sets and checks what was read."""
 

@@ -137,6 +137,20 @@ def test_a_double_click_resumes_once(open_console: Open) -> None:
     assert AuditEntry.objects.filter(verb="pair.resume").count() == 1
 
 
+def test_a_dialog_that_is_refused_stays_and_says_why(open_console: Open, complaints: list[str]) -> None:
+    pair = _suspended()
+    page = open_console(_url(pair))
+    page.click("[data-testid=verb-resume]")
+    dialog = page.locator("dialog[open]")
+    dialog.locator("[data-testid=submit]").click()
+    expect(dialog.locator("#form-errors")).to_be_focused()
+    expect(page.locator("h1")).to_have_text(pair.code)
+    dialog.locator("#field-reason").fill("Certificate replaced")
+    dialog.locator("[data-testid=submit]").click()
+    expect(page.locator(".alert-success")).to_contain_text("is resumed.")
+    complaints.clear()  # the answer 422, which Chromium notes
+
+
 def test_a_stale_dialog_says_who_was_faster(open_console: Open) -> None:
     pair = _suspended()
     page = open_console(_url(pair), name="slow")

@@ -420,6 +420,21 @@ def test_endpoint_uris_are_looked_at_again(field):
 
 
 @pytest.mark.django_db
+@pytest.mark.parametrize(
+    ("address", "told"),
+    [("http://msh.example/in", True), ("https://msh.example/in", False), ("http://127.0.0.1:8080/in", False)],
+)
+def test_a_password_over_plain_http_is_a_warning(address, told):
+    version = make_agreement(activate=False)
+    Endpoint.objects.filter(pk=version.partner_endpoint_id).update(address=address)
+    assert codes(version) == set(), "nothing is shown to them"
+    services.credential_store_outbound(
+        party=version.agreement.partner, kind="basic", username="hub", secret="hunter2 hunter2"
+    )
+    assert codes(version) == ({"password_in_the_clear"} if told else set())
+
+
+@pytest.mark.django_db
 def test_several_problems_come_at_once():
     version = make_agreement(activate=False, timeout=0, allowed=(), retry_interval=0)
     assert codes(version) == {"timeout_zero", "services_missing", "retry_interval_zero"}
