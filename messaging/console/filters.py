@@ -94,7 +94,7 @@ class Partner:
 
 def partner_of(request: HttpRequest, name: str = "partner") -> Partner:
     """The partner whom the URL names: by id, by name or by identifier."""
-    found = named(request.GET.get(name, "").strip()[:200].replace("\x00", ""))
+    found = named(request.GET.get(name, ""))
     if found.party is not None or not found.text:
         return found
     missing, alike = partners.nobody(found.text)
@@ -103,6 +103,7 @@ def partner_of(request: HttpRequest, name: str = "partner") -> Partner:
 
 def named(text: str) -> Partner:
     """The partner of this id, name or identifier, or nobody."""
+    text = text.strip()[:200].replace("\x00", "")
     return Partner(text, partners.named(text).first()) if text else Partner()
 
 

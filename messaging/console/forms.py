@@ -156,9 +156,10 @@ class SettingsForm(forms.ModelForm):
         super().full_clean()
         if not self.is_bound or not self.errors:
             return
-        for name, value in list(self.cleaned_data.items()):
+        for name in self.fields:
             bound = self[name]
-            if value in (None, "", []) and isinstance(bound, Bound) and bound.wanted:
+            empty = self.cleaned_data.get(name, "none") in (None, "", [])
+            if empty and isinstance(bound, Bound) and bound.wanted:
                 self.add_error(name, "This must be filled in.")
 
     def _post_clean(self) -> None:
