@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Collection
+from difflib import get_close_matches
 
 from django.db.models import Prefetch, Q, QuerySet
 
@@ -14,6 +15,11 @@ from partners.choices import VersionState
 from partners.models import Agreement, AgreementVersion, Credential, Endpoint, Party, Poller
 from partners.visibility import limit
 from rmhub.ids import BadPublicId, read_public_id
+
+_MOST_NAMES = 5_000  # that are compared with a name that is nobody's
+# The orders of these lists, by what the API calls them.
+PARTY_ORDERS = {"name": ("name",), "-name": ("-name",), "-created_at": ("-id",), "created_at": ("id",)}
+AGREEMENT_ORDERS = {"tpa_id": ("tpa_id",), "-tpa_id": ("-tpa_id",), "-created_at": ("-id",), "created_at": ("id",)}
 
 
 def named(text: str) -> QuerySet[Party]:
@@ -33,6 +39,16 @@ def named(text: str) -> QuerySet[Party]:
     if colon:
         same |= Q(identifiers__value=value.strip(), identifiers__context__iexact=kind.strip())
     return known.filter(pk__in=Party.objects.filter(same).values("pk"))
+
+
+def nobody(text: str) -> tuple[str, list[str]]:
+    """What is said when no partner is `named` so, and up to three names that may be meant."""
+    names = list(parties(is_own=False).values_list("name", flat=True)[:_MOST_NAMES])
+    folded = {name.casefold(): name for name in names}
+    wanted = text.casefold()
+    alike = [name for key, name in folded.items() if wanted in key][:3]
+    alike = alike or [folded[key] for key in get_close_matches(wanted, folded, 3, 0.6)]
+    return f"No partner is called {text}.", alike
 
 
 def parties(

@@ -17,8 +17,9 @@ from messaging.access.selectors.reach import read_id
 from messaging.archive import selectors as archive
 from messaging.archive.services import holds, restoring, retention
 from messaging.choices import Direction
-from messaging.console import cells
+from messaging.console import cells, filters
 from messaging.console.access import actor, requires
+from messaging.console.filters import Filter
 from messaging.console.rendering import (
     PAGE,
     as_context,
@@ -50,24 +51,36 @@ _RELEASED = (
     "What only this hold covers leaves the store, and the archive, as the retention policy says: the next run may take "
     "it."
 )
-_FILTERS = ("q", "pair", "state", "direction")
+FILTERS = (
+    Filter("q", "Exact id", kind="search", hint="MessageId, document id, ConversationId or msg_…", most=512),
+    Filter("partner", "Partner", kind="partner"),
+    Filter("pair", "Pair", hint="ACME>GLOBEX", mono=True, most=130),
+    Filter("state", "Where it is", choices=ArchiveState.choices),
+    Filter("direction", "Direction", choices=Direction.choices),
+)
 
 
 @requires(READ)
 def archive_list(request: HttpRequest) -> HttpResponse:
     """Newest first; the URL holds the filters."""
-    given = {name: request.GET.get(name, "").strip()[:512].replace("\x00", "") for name in _FILTERS}
+    given = {
+        name: request.GET.get(name, "").strip()[:512].replace("\x00", "")
+        for name in ("q", "pair", "state", "direction")
+    }
     notes: list[str] = []
+    partner = filters.partner_of(request)
+    given["partner"] = partner.text
     pair_id = _pair_id(given["pair"], notes)
     found = archive.archived(
         q=given["q"],
         pair_id=pair_id,
+        partner_id=partner.key,
         states=(given["state"],) if given["state"] in ArchiveState.values else (),
         direction=given["direction"] if given["direction"] in Direction.values else "",
     )
     mark = keyset.fingerprint("console.archive", given, "-id")
     context: dict[str, Any] = {"rows": [], "next_cursor": "", "previous_cursor": ""}
-    if not notes:
+    if not notes and not partner.missing:
         try:
             context = as_context(archive.archived_page(found, limit=PAGE, place=read_place(request, mark)), mark)
         except TooBroad:
@@ -76,8 +89,7 @@ def archive_list(request: HttpRequest) -> HttpResponse:
         "given": given,
         "notes": notes,
         "filtered": any(given.values()),
-        "states": ArchiveState.choices,
-        "directions": Direction.choices,
+        "bar": filters.bar(request, "archived messages", FILTERS, given, partner=partner),
         "archive": archive.archive(),
     }
     context["table"] = tables.archived("Archived messages, newest first", context["rows"])

@@ -30,6 +30,7 @@ def archived(
     conversation: str = "",
     document: str = "",
     pair_id: uuid.UUID | None = None,
+    partner_id: uuid.UUID | None = None,
     states: tuple[str, ...] = (),
     direction: str = "",
     created_gte: datetime | None = None,
@@ -44,6 +45,8 @@ def archived(
     found = visibility.limit(ArchivedMessage.objects.select_related("pair__partner", "file"), "pair__partner")
     if q:
         found = found.filter(_exact(q))
+    if partner_id is not None:
+        found = found.filter(pair__partner=partner_id)
     if conversation:
         found = found.filter(conversation_id=conversation)
     if document:

@@ -28,7 +28,7 @@ from rmhub import clock
 from rmhub.ids import BadPublicId, public_id, read_public_id
 
 # Of the page, not of what it lists.
-PLACE = ("cursor", "at", "view", "format", "tab", "csrfmiddlewaretoken", "kiosk")
+PLACE = ("cursor", "at", "view", "format", "tab", "sort", "csrfmiddlewaretoken", "kiosk")
 MAX_TEXT = 512
 _UNRESOLVED = (IncidentState.OPEN, IncidentState.ACKNOWLEDGED)
 
@@ -320,11 +320,12 @@ def incidents_of(rows: QuerySet[Any]) -> QuerySet[Any]:
 
 
 def deliveries_matching(given: Mapping[str, str], zone: tzinfo) -> QuerySet[Any]:
-    """`state`, `trigger`, `doubt` and the exact id `q`, as the list of deliveries has them."""
-    trigger = given.get("trigger", "")
+    """`state`, `trigger`, `partner`, `doubt` and the exact id `q`, as the list of deliveries has them."""
+    trigger, partner = given.get("trigger", ""), given.get("partner", "")
     found = deliveries.deliveries(
         states=_among(given, "state", DeliveryState.values),
         trigger_id=_known(lambda: triggers.trigger(trigger)).pk if trigger else None,
+        partner_id=_id("par", "partner", partner) if partner else None,
         q=given.get("q", ""),
     )
     doubt = given.get("doubt", "")

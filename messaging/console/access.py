@@ -202,6 +202,9 @@ def _within_reach(
             if request.method == "POST":
                 reach.check(dict(request.POST.lists()))
         response = view(request, *args, **kwargs)
+        if request.method == "POST" and request.headers.get("HX-Request") == "true" and response.status_code == 303:
+            # What was done in a dialog leads on as a page; only what was refused stays in it.
+            return HttpResponse(status=204, headers={"HX-Redirect": response["Location"]})
         if who.limited and isinstance(response, StreamingHttpResponse):
             response.streaming_content = visibility.lasting(response.streaming_content)
     return response

@@ -8,6 +8,7 @@ from django.conf import settings
 from django.http import HttpRequest
 from django.urls import reverse
 from django.utils.functional import SimpleLazyObject
+from django.utils.text import slugify
 
 from messaging.console.access import Person, person
 from messaging.console.preferences import preferences
@@ -18,6 +19,7 @@ from rmhub.roles import PORTAL, Role
 
 THEMES = ("auto", "light", "dark")
 THEME_COOKIE = "rmhub_theme"
+NAV_COOKIE = "rmhub_nav"  # the groups of the navigation that a person has folded
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,6 +147,7 @@ def hub(request: HttpRequest) -> dict[str, object]:
         "help_href": help_of(_section(request)),
         "me": SimpleLazyObject(lambda: _me(request)),
         "navigation": SimpleLazyObject(lambda: _navigation(request)),
+        "nav_folded": _folded(request),
         "preferences": SimpleLazyObject(lambda: preferences(request)),
         "preferred_zone": SimpleLazyObject(lambda: preferences(request).zone),
         "nav_counts": SimpleLazyObject(lambda: _counts(request)),
@@ -155,6 +158,13 @@ def theme_of(request: HttpRequest) -> str:
     """The stored override, or `auto`: as the system has it."""
     chosen = request.COOKIES.get(THEME_COOKIE, "")
     return chosen if chosen in THEMES else THEMES[0]
+
+
+def _folded(request: HttpRequest) -> list[str]:
+    """The folded groups, but for that of this page."""
+    here = _section(request)
+    shown = {slugify(group) for group, items in NAVIGATION if any(item.section == here for item in items)}
+    return [name for name in request.COOKIES.get(NAV_COOKIE, "")[:200].split(".") if name and name not in shown]
 
 
 def _section(request: HttpRequest) -> str:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 from django import forms
-from django.core.exceptions import ValidationError
-from django.db.models import QuerySet
+from django.core.exceptions import FieldDoesNotExist, ValidationError
+from django.db.models import Field, QuerySet
 from django.forms.renderers import DjangoTemplates
 from django.template.loader import get_template
 from django.utils.text import capfirst
@@ -22,12 +22,13 @@ MOST_CHOICES = 500
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Fields under one heading. `folded`: closed as long as nothing in it is set or wrong."""
+    """Fields under one heading. `folded`: closed as long as nothing in it is set or wrong; `css`: see `grouped`."""
 
     title: str
     fields: tuple[str, ...]
     lead: str = ""
     folded: bool = False
+    css: str = ""
 
 
 class Renderer(DjangoTemplates):
@@ -44,9 +45,24 @@ class Renderer(DjangoTemplates):
 class Bound(forms.BoundField):
     """A field with its id, and the class by which the style sheet knows its kind and whether it is wrong."""
 
+    @property
+    def wanted(self) -> bool:
+        """Whether it must be filled in: nothing is taken in its place."""
+        if self.field.required or getattr(self.field, "wanted", False):
+            return True
+        try:
+            of = self.form._meta.model._meta.get_field(self.name.removesuffix("_id"))  # type: ignore[attr-defined]
+        except FieldDoesNotExist:
+            return False
+        return isinstance(of, Field) and not (of.blank or of.null or of.has_default())
+
     def build_widget_attrs(self, attrs: Any, widget: forms.Widget | None = None) -> dict[str, Any]:
         built: dict[str, Any] = super().build_widget_attrs(attrs, widget)
         shown = widget or self.field.widget
+        if self.wanted and not isinstance(
+            shown, forms.CheckboxInput | forms.RadioSelect | forms.CheckboxSelectMultiple
+        ):
+            built = {"aria-required": "true", **built}
         if isinstance(shown, forms.CheckboxInput | forms.RadioSelect):
             return {"class": "form-check-input", **built}
         kind = "form-select" if isinstance(shown, forms.Select) else "form-control"
@@ -135,6 +151,17 @@ class SettingsForm(forms.ModelForm):
         assert isinstance(field, ReferenceField)
         field.offer(choices, self.initial[name])
 
+    def full_clean(self) -> None:
+        """Read what was posted. What is empty is said together with what cannot be read; else the service says it."""
+        super().full_clean()
+        if not self.is_bound or not self.errors:
+            return
+        for name in self.fields:
+            bound = self[name]
+            empty = self.cleaned_data.get(name, "none") in (None, "", [])
+            if empty and isinstance(bound, Bound) and bound.wanted:
+                self.add_error(name, "This must be filled in.")
+
     def _post_clean(self) -> None:
         """Leave the instance alone: the service sets and checks what was read."""
 
@@ -149,9 +176,13 @@ class SettingsForm(forms.ModelForm):
             self.add_error(name if name in self.fields else None, sentences)
 
     def grouped(self) -> Iterator[tuple[Group, list[forms.BoundField]]]:
-        """Each group with its fields."""
+        """Each group with its fields; one whose fields are all hidden beside another field is hidden with them."""
         for group in self.groups:
-            yield group, [self[name] for name in group.fields]
+            rules = [self.only.get(name, ("",)) for name in group.fields]
+            chooser, *_ = {rule[0] for rule in rules} if len({rule[0] for rule in rules}) == 1 else {""}
+            values = dict.fromkeys(value for _, *shown in rules for value in shown)
+            css = f" only-{chooser} {' '.join(f'{chooser}-{one}' for one in values)}" if chooser else ""
+            yield replace(group, css=css), [self[name] for name in group.fields]
 
     @property
     def opened(self) -> list[str]:

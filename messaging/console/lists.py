@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from types import MappingProxyType
 from typing import Any
@@ -21,9 +21,11 @@ from django.urls import reverse
 from messaging.access.selectors import people
 from messaging.access.services.preferences import MOST, SHARE, canonical
 from messaging.console.access import person
+from messaging.console.filters import address
 from messaging.console.preferences import preferences
 from messaging.console.rendering import see_other
 from messaging.console.resource import Column as TableColumn
+from messaging.console.resource import Sort
 from messaging.exceptions import InvalidSubmission
 from messaging.keyset import Page, Place
 from messaging.models import SavedView
@@ -42,7 +44,8 @@ Fetch = Callable[[Place | None, int], Page[Any]]
 class Column:
     """One column. `value`: row -> what the CSV file says. `shown`: the column of the page.
 
-    `fixed`: cannot be hidden. `hidden`: not shown until somebody asks for it. `only_csv`: in the file alone.
+    `fixed`: cannot be hidden. `hidden`: not shown until somebody asks for it. `only_csv`: in the file alone. `sort`:
+    the order of the list that this column stands for, as `ListPage.orders` names it without a sign.
     """
 
     name: str
@@ -52,26 +55,42 @@ class Column:
     fixed: bool = False
     hidden: bool = False
     only_csv: bool = False
+    sort: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class ListPage:
-    """A list. `api` and `api_query`: the same list in the API; `api_query` turns the filters into its parameters."""
+    """A list. `api` and `api_query`: the same list in the API; `api_query` turns the filters into its parameters.
+
+    `orders`: those that an index serves, by the values of the API's `sort`, whose default is the first; `usual`: the
+    page's, where it is another one.
+    """
 
     name: str
     view: str
     columns: tuple[Column, ...]
     api: str = ""
     api_query: Callable[[Mapping[str, str]], Mapping[str, object]] = dict
+    orders: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    usual: str = ""
 
     @property
     def choice(self) -> tuple[Column, ...]:
         """The columns that can be hidden."""
         return tuple(column for column in self.columns if not column.fixed and not column.only_csv)
 
-    def shown(self, hide: Container[str]) -> list[TableColumn]:
-        """Columns of the page, without those that a person hides."""
-        return [column.shown for column in self.columns if column.shown is not None and column.name not in hide]
+    @property
+    def default(self) -> str:
+        """Name of the order that the page has when the URL says nothing."""
+        return self.usual or next(iter(self.orders), "")
+
+    def shown(self, hide: Container[str], sorts: Mapping[str, Sort]) -> list[TableColumn]:
+        """Columns of the page with their links, without those that a person hides."""
+        return [
+            replace(column.shown, sort=sorts.get(column.name))
+            for column in self.columns
+            if column.shown is not None and column.name not in hide
+        ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +128,28 @@ class Tools:
     hidden: int
     csv_href: str
     call: str
+
+
+def order(request: HttpRequest, page: ListPage) -> tuple[str, tuple[str, ...]]:
+    """(name, columns) of the order that the URL asks for; the page's own for one that it does not have."""
+    wanted = request.GET.get("sort", "")
+    name = wanted if wanted in page.orders else page.default
+    return name, page.orders[name]
+
+
+def _sorts(request: HttpRequest, page: ListPage) -> dict[str, Sort]:
+    """A link for each column that has an order: the other way round for the one that the list is in."""
+    if not page.orders:
+        return {}
+    now, _ = order(request, page)
+    found = {}
+    for column in page.columns:
+        ways = [name for name in page.orders if column.sort and name.lstrip("-") == column.sort]
+        if ways:
+            following = next((name for name in ways if name != now), now) if now in ways else ways[0]
+            aria = ("descending" if now.startswith("-") else "ascending") if now in ways else ""
+            found[column.name] = Sort(address(request, sort="" if following == page.default else following), aria)
+    return found
 
 
 def opened(request: HttpRequest, page: ListPage) -> HttpResponse | None:
@@ -152,18 +193,22 @@ def tools(
             columns=[(column, column.name not in hide) for column in page.choice],
             hidden=len(hide),
             csv_href=f"?{urlencode([*_pairs(query), ('format', 'csv')])}",
-            call=api_call(page, given),
+            call=api_call(page, given, order(request, page)[0] if page.orders else ""),
         ),
         "hide": dict.fromkeys(hide, True),
+        "sorts": _sorts(request, page),
+        "resorted": bool(page.orders) and order(request, page)[0] != page.default,
         "clear_href": f"?view={_ALL}",
     }
 
 
-def api_call(page: ListPage, given: Mapping[str, str]) -> str:
+def api_call(page: ListPage, given: Mapping[str, str], sort: str = "") -> str:
     """The list as a command line; "" when the API has no such list."""
     if not page.api:
         return ""
     wanted = [(name, value) for name, value in page.api_query(given).items() if value not in ("", None)]
+    if sort != next(iter(page.orders), ""):
+        wanted.append(("sort", sort))
     query = urlencode([(name, _api_value(value)) for name, value in wanted])
     url = f"{settings.RMHUB_PUBLIC_URL}{page.api}{'?' if query else ''}{query}"
     return f'curl -H "Authorization: Bearer $RMHUB_TOKEN" {shlex.quote(url)}'

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from django.contrib import messages as notices
@@ -18,6 +18,7 @@ from django.views.decorators.debug import sensitive_post_parameters, sensitive_v
 
 from messaging.access.selectors.reach import read_id
 from messaging.console.access import actor, person, requires
+from messaging.console.filters import Filter, Partner, bar, partner_of
 from messaging.console.forms import SettingsForm
 from messaging.console.rendering import dialog, keyset_page, page, posted, see_other
 from messaging.exceptions import InvalidSubmission, Stale
@@ -28,12 +29,20 @@ INCOMPLETE = "This form is not complete: open it again from the page that led he
 
 
 @dataclass(frozen=True, slots=True)
+class Sort:
+    """The order of a list by one of its columns. `aria`: "ascending", "descending", or "" while it has another."""
+
+    href: str
+    aria: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Column:
     """A column: its heading, what stands in the cell of a row, and the classes of the cell.
 
     `zoned`: times, whose heading names the zone. `head`: stands in the heading instead of the label. `narrow`: the
     label beside the cell on a narrow screen, where it is another. `quiet`: nobody but a screen reader needs a label.
-    `title`: what the pointer shows about a cell.
+    `title`: what the pointer shows about a cell; `sort`: the link by which the list is in this column's order.
     """
 
     label: str
@@ -44,6 +53,7 @@ class Column:
     narrow: str = ""
     quiet: bool = False
     title: Callable[[Any], str] | None = None
+    sort: Sort | None = None
 
     def told(self, row: Any) -> SafeString:
         """Return the attributes of the cell of a row."""
@@ -85,22 +95,6 @@ def table(
         "name": name,
         "keys": keys,
     }
-
-
-@dataclass(frozen=True, slots=True)
-class Filter:
-    """A filter of a list: a box to search in, or a choice. `meaning`: what `rows` is given for each choice."""
-
-    name: str
-    label: str
-    keyword: str
-    meaning: Mapping[str, object] = field(default_factory=dict)
-    choices: tuple[tuple[str, str], ...] = ()
-
-    def read(self, request: HttpRequest) -> str:
-        """Return what the URL says, "" for what it cannot be."""
-        text = request.GET.get(self.name, "").strip()[:120].replace("\x00", "")
-        return text if not self.choices or text in self.meaning else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,13 +157,21 @@ class Pages:
     def _list(self, request: HttpRequest) -> HttpResponse:
         given = {one.name: one.read(request) for one in self.listing.filters}
         wanted = {one.keyword: one.meaning.get(given[one.name], given[one.name]) for one in self.listing.filters}
+        partner = Partner()
+        for one in self.listing.filters:
+            if one.kind == "partner":
+                partner = partner_of(request, one.name)
+                wanted[one.keyword] = partner.party.pk if partner.party is not None else ""
         wanted = {key: value for key, value in wanted.items() if value != ""}
         r = self.resource
-        context = keyset_page(request, f"console.{r.plural}", r.rows(**wanted), order=r.order, filters=given)
+        rows = r.rows(**wanted).none() if partner.missing else r.rows(**wanted)
+        context = keyset_page(request, f"console.{r.plural}", rows, order=r.order, filters=given)
         context |= {
             "page": self.listing,
             "can_make": self.form is not None,
-            "filters": [(one, given[one.name]) for one in self.listing.filters],
+            "bar": bar(request, r.plural, self.listing.filters, given, partner=partner)
+            if self.listing.filters
+            else None,
             "filtered": any(given.values()),
             "none_match": f"No {r.name} matches.",
             "show_all": f"Show all {r.title}",

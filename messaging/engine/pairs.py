@@ -8,6 +8,7 @@ Puts a new outbound message into its pair's queue: the same for what application
 from __future__ import annotations
 
 import re
+import unicodedata
 import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -202,8 +203,39 @@ def _pair(terms: Terms, direction: Direction, sender_uri: str, receiver_uri: str
         )
 
 
+# Letters that are written in another way where there are only those from A to Z.
+_WRITTEN = [
+    "Ä",
+    "AE",
+    "Ö",
+    "OE",
+    "Ü",
+    "UE",
+    "Æ",
+    "AE",
+    "Ø",
+    "OE",
+    "Œ",
+    "OE",
+    "Å",
+    "AA",
+    "Þ",
+    "TH",
+    "Ð",
+    "D",
+    "Ł",
+    "L",
+    "ẞ",
+    "SS",
+]
+_LATIN = str.maketrans(dict(zip(_WRITTEN[::2], _WRITTEN[1::2], strict=True)))
+
+
 def _short(name: str) -> str:
-    return re.sub(r"[^A-Z0-9]+", "-", name.upper()).strip("-")[:40] or "PARTY"
+    """Part of a code: `MUELLER-SOEHNE` for "Müller & Söhne"."""
+    written = unicodedata.normalize("NFKD", unicodedata.normalize("NFC", name.upper()).translate(_LATIN))
+    plain = "".join(letter for letter in written if not unicodedata.combining(letter))
+    return re.sub(r"[^A-Z0-9]+", "-", plain).strip("-")[:40].rstrip("-") or "PARTY"
 
 
 def _free_code(wished: str) -> str:

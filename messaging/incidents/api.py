@@ -184,8 +184,8 @@ class Incidents(Endpoint):
         IncidentSerializer,
         id="incidents_list",
         scope="incidents:read",
-        summary="List incidents, newest first",
-        order=("-number",),
+        summary="List incidents, newest first unless `sort` says otherwise",
+        order=records.INCIDENT_ORDERS,
         filters=FILTERS,
     )
 

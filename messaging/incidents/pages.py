@@ -19,8 +19,9 @@ from messaging.access.selectors.reach import read_id
 from messaging.archive import selectors as archive
 from messaging.bulk.pages import buttons as bulk
 from messaging.choices import IncidentState
-from messaging.console import lists, zones
+from messaging.console import filters, lists, zones
 from messaging.console.access import actor, person, requires
+from messaging.console.filters import Filter
 from messaging.console.lists import Column, ListPage
 from messaging.console.rendering import after, dialog, keyset_page, page, posted, problems, see_other
 from messaging.console.resource import Column as Shown
@@ -39,7 +40,6 @@ from messaging.transactions.selectors.diagnosis import diagnose
 from rmhub import clock
 from rmhub.ids import BadPublicId
 
-_ORDER = ("-number",)
 # Tab of the list -> (states, put off or not).
 _SHOWN: dict[str, tuple[tuple[str, ...], bool | None]] = {
     "open": (screens.UNRESOLVED, False),
@@ -57,7 +57,7 @@ INCIDENTS = ListPage(
     name="incidents",
     view="console:incidents",
     columns=(
-        Column("incident", "Incident", str, fixed=True),
+        Column("incident", "Incident", str, fixed=True, sort="number"),
         Column("state", "State", lambda one: one.get_state_display()),
         Column("what", "What", lambda one: causes.lookup(one.cause).label),
         Column("cause", "Cause", lambda one: one.cause, only_csv=True),
@@ -76,6 +76,15 @@ INCIDENTS = ListPage(
     ),
     api="/api/v1/incidents",
     api_query=lambda given: _api_query(given),
+    orders=records.INCIDENT_ORDERS,
+)
+FILTERS = (
+    Filter("show", "State", kind="tab"),
+    Filter("partner", "Partner", kind="partner"),
+    Filter("pair", "Pair", hint="ACME>GLOBEX", mono=True),
+    Filter("cause", "Cause", hint="cert_expired", mono=True, most=60),
+    Filter("owner", "Owner", hint="a name, or nobody", most=150),
+    Filter("trigger", "Trigger", kind="link"),
 )
 
 
@@ -84,19 +93,21 @@ def incident_list(request: HttpRequest) -> HttpResponseBase:
     """The unresolved ones first, by owner, pair, partner, trigger and cause; the others under their tabs."""
     if (other := lists.opened(request, INCIDENTS)) is not None:
         return other
-    given, wrong = _given(request), ""
+    given, wrong, partner = _given(request), "", filters.partner_of(request)
+    given["partner"] = partner.reference
+    _, order = lists.order(request, INCIDENTS)
     try:
-        found = _found(given)
+        found = records.incidents().none() if partner.missing else _found(given)
     except (NotFound, BadPublicId) as error:
         found, wrong = records.incidents().none(), str(error)
     if lists.csv_wanted(request):
         return lists.csv(
             request,
             INCIDENTS,
-            lambda place, limit: keyset.page(found, order=_ORDER, limit=limit, place=place),
+            lambda place, limit: keyset.page(found, order=order, limit=limit, place=place),
         )
-    context = keyset_page(request, "console.incidents", found, order=_ORDER, filters=given)
-    context |= lists.tools(request, INCIDENTS, given)
+    context = keyset_page(request, "console.incidents", found, order=order, filters=given)
+    context |= lists.tools(request, INCIDENTS, given, partner.meant())
     context |= {
         "given": given,
         "show": given["show"],
@@ -104,7 +115,7 @@ def incident_list(request: HttpRequest) -> HttpResponseBase:
         "tabs": _TABS,
         "filtered": any(given[name] for name in _FILTERS),
         "bulk_actions": bulk.actions(request, "incidents_acknowledge", "incidents_assign", "incidents_resolve"),
-        "partner_name": pairs.partner_name(given["partner"]),
+        "bar": filters.bar(request, "incidents", FILTERS, given, partner=partner),
     }
     return page(request, "console/incidents/incidents.html", context, live="live-incidents")
 
@@ -192,8 +203,8 @@ def _resolve(request: HttpRequest, incident: Incident, why: Mapping[str, Any]) -
 # Verbs with a form: label, what the way out of it is called, and what does it and says what was done.
 _VERBS: dict[str, tuple[str, str, Callable[[HttpRequest, Incident, Mapping[str, Any]], str]]] = {
     "assign": ("Assign", "Cancel", _assign),
-    "snooze": ("Snooze", "Leave it on the list", _snooze),
-    "resolve": ("Resolve", "Leave it open", _resolve),
+    "snooze": ("Snooze", "Cancel", _snooze),
+    "resolve": ("Resolve", "Cancel", _resolve),
 }
 
 

@@ -15,9 +15,10 @@ from django.utils.text import Truncator
 
 from messaging import causes
 from messaging.access.selectors.reach import read_id
-from messaging.console import cells
+from messaging.console import cells, filters
 from messaging.console.access import person, requires
 from messaging.console.context import NAVIGATION
+from messaging.console.filters import Filter
 from messaging.console.rendering import TOASTS, keyset_page, page, see_other
 from messaging.console.resource import Column, table
 from messaging.console.words import WORDS
@@ -302,16 +303,24 @@ _REFUSALS = (
 )
 
 
+REJECTION_FILTERS = (
+    Filter("reason", "Reason", choices=sorted(causes.REFUSALS.items(), key=lambda reason: reason[1])),
+    Filter("party", "Partner", kind="partner"),
+)
+
+
 @requires("messages:read")
 def rejection_list(request: HttpRequest) -> HttpResponse:
     """Newest first, by reason and party."""
-    filters = {name: request.GET.get(name, "").strip()[:255].replace("\x00", "") for name in ("reason", "party")}
-    found = records.rejections(reason=filters["reason"], party=filters["party"])
-    context = keyset_page(request, "console.rejections", found, order=("-id",), filters=filters)
+    partner = filters.named(request.GET.get("party", "").strip()[:255].replace("\x00", ""))
+    given = {"reason": request.GET.get("reason", "").strip()[:255].replace("\x00", ""), "party": partner.text}
+    # A party that was removed since is known by the name alone.
+    party = partner.party.name if partner.party is not None else partner.text
+    found = records.rejections(reason=given["reason"], party=party)
+    context = keyset_page(request, "console.rejections", found, order=("-id",), filters=given)
     context |= {
-        "given": filters,
-        "filtered": any(filters.values()),
-        "reasons": sorted(causes.REFUSALS.items(), key=lambda r: r[1]),
+        "filtered": any(given.values()),
+        "bar": filters.bar(request, "rejections", REJECTION_FILTERS, given, partner=partner),
     }
     context["table"] = table("Rejections, newest first", _REFUSALS, context["rows"])
     return page(request, "console/overview/rejections.html", context)

@@ -10,8 +10,9 @@ from django.urls import reverse
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
+from messaging.console.filters import Filter
 from messaging.console.forms import MOST_CHOICES, Group, ReferenceField, SettingsForm
-from messaging.console.resource import Column, Filter, ListPage, Pages
+from messaging.console.resource import Column, ListPage, Pages
 from messaging.pairs.selectors import screens
 from messaging.pollers import selectors
 from messaging.pollers.resource import POLLERS
@@ -65,7 +66,8 @@ LIST = ListPage(
         Column("Next poll", _next_look, "nowrap"),
     ),
     filters=(
-        Filter("q", "Name or address", "q"),
+        Filter("q", "Name or address", "q", kind="search"),
+        Filter("party", "Partner", "party", kind="partner"),
         Filter(
             "kind",
             "Kind",

@@ -7,7 +7,6 @@ has the role `partner` opens these pages and their own account; every selector i
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from datetime import timedelta
 from typing import Any
 
 from django.conf import settings
@@ -23,6 +22,7 @@ from messaging.access.selectors.reach import read_id
 from messaging.choices import Direction, MessageState, OfferState
 from messaging.console import cells, zones
 from messaging.console.access import actor, requires
+from messaging.console.filters import Filter, bar
 from messaging.console.rendering import PAGE, as_context, keyset_page, page, posted, problems, read_place, see_other
 from messaging.console.resource import Column, table
 from messaging.exceptions import InvalidSubmission, TooLarge
@@ -44,6 +44,7 @@ from rmhub.ids import BadPublicId
 from rmhub.roles import PORTAL
 
 _OVERHEAD = 1024 * 1024
+_WAYS = {Direction.OUT.value: "From us to you", Direction.IN.value: "From you to us"}
 # What of a message's states a partner tells apart; the others of our own are among them.
 _STATES = {
     "open": (
@@ -63,7 +64,7 @@ def _partner(request: HttpRequest) -> Party:
 
 
 def _way(direction: str) -> str:
-    return "From us to you" if direction == Direction.OUT else "From you to us"
+    return _WAYS[direction]
 
 
 # --- overview
@@ -116,35 +117,39 @@ _MESSAGES = (
 )
 
 
+_FILTERS = (
+    Filter("q", "MessageId, document id or attribute", kind="search", most=512),
+    Filter("direction", "Direction", choices=tuple((one.value, _way(one)) for one in Direction), meaning=_WAYS),
+    Filter("state", "State", choices=tuple((key, label) for key, (label, _) in _STATES.items()), meaning=_STATES),
+    Filter("since", "From", kind="time", most=40),
+    Filter("until", "Before", kind="time", most=40),
+)
+
+
 @requires(PORTAL)
 def message_list(request: HttpRequest) -> HttpResponse:
     """Their messages, newest first, narrowed by id, direction, state and time."""
-    given = {name: request.GET.get(name, "").strip()[:512].replace("\x00", "") for name in ("q", "direction", "state")}
-    given |= {name: request.GET.get(name, "").strip()[:40] for name in ("since", "until")}
-    zone = zones.zone_of(request)
-    since, until = (zones.read_local(given[name], zone) if given[name] else None for name in ("since", "until"))
-    read = {"since": since, "until": until}
-    errors = [(name, "Write a day, such as 2026-11-20.") for name in read if given[name] and read[name] is None]
-    if until is not None and len(given["until"]) == len("2026-11-20"):
-        until += timedelta(days=1)
-    filters = MessageFilters(
+    given, zone = {one.name: one.read(request) for one in _FILTERS}, zones.zone_of(request)
+    times = {name: zones.read_local(given[name], zone) for name in ("since", "until") if given[name]}
+    wrong = {name: "Write a day or a time, such as 2026-11-20." for name, at in times.items() if at is None}
+    wanted = MessageFilters(
         partner_id=_partner(request).pk,
         q=given["q"],
-        direction=given["direction"] if given["direction"] in Direction.values else "",
-        states=tuple(one.value for one in _STATES[given["state"]][1]) if given["state"] in _STATES else (),
-        created_gte=since,
-        created_lt=until,
+        direction=given["direction"],
+        states=tuple(one.value for one in _STATES[given["state"]][1]) if given["state"] else (),
+        created_gte=times.get("since"),
+        created_lt=times.get("until"),
     )
     mark = keyset.fingerprint("console.portal-messages", given, "-id")
-    context: dict[str, Any] = {"given": given, "states": [(key, label) for key, (label, _) in _STATES.items()]}
+    context: dict[str, Any] = {"rows": [], "filtered": any(given.values())}
     try:
-        found = finding.message_page(filters, limit=PAGE, place=read_place(request, mark))
+        found = finding.message_page(wanted, limit=PAGE, place=read_place(request, mark))
     except TooBroad:
-        errors.append(("q", "Too many messages to look through: write the whole MessageId, or narrow the days."))
-        context |= {"rows": []}
+        context["too_broad"] = True
     else:
         context |= as_context(found, mark) | {"back_to": finding.looked_back_to(found, PAGE)}
-    context |= {"errors": errors, "table": table("Messages, newest first", _MESSAGES, context["rows"])}
+    context["bar"] = bar(request, "messages", _FILTERS, given, wrong=wrong)
+    context["table"] = table("Messages, newest first", _MESSAGES, context["rows"])
     return page(request, "console/portal/messages.html", context)
 
 

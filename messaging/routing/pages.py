@@ -11,8 +11,9 @@ from django.utils.safestring import SafeString
 
 from messaging.choices import RouteMode
 from messaging.console import cells
+from messaging.console.filters import Filter
 from messaging.console.forms import Group, ReferenceField, SettingsForm, agreements_in_force
-from messaging.console.resource import Column, Filter, ListPage, Pages, table
+from messaging.console.resource import Column, ListPage, Pages, table
 from messaging.messages.selectors import relatives
 from messaging.models import Message, Route
 from messaging.pairs.selectors import screens
@@ -65,7 +66,7 @@ LIST = ListPage(
         ),
     ),
     filters=(
-        Filter("q", "Name, To-party or service", "q"),
+        Filter("q", "Name, To-party or service", "q", kind="search"),
         Filter(
             "state", "State", "enabled", {"on": True, "off": False}, (("", "On and off"), ("on", "On"), ("off", "Off"))
         ),

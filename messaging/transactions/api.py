@@ -15,7 +15,7 @@ from messaging.api.conditional import IF_MATCH, expected_version, item
 from messaging.api.endpoint import Endpoint, operation
 from messaging.api.fields import page_of, validated
 from messaging.api.handlers import listed, shown
-from messaging.api.pagination import PAGING, listing, read_list
+from messaging.api.pagination import PAGING, listing, read_list, sort_parameter
 from messaging.api.problems import Problem
 from messaging.api.reading import Param, read_parameters
 from messaging.api.references import id_of
@@ -42,6 +42,7 @@ FILTERS = (
     Param("q", "Any exact id: Identifier, txn_..., enl_..., del_..., msg_... or MessageID of one of its messages."),
     Param("begun_gte", "Not before this time.", "instant"),
     Param("begun_lt", "Before this time.", "instant"),
+    sort_parameter(*coordinations.ORDERS),
 )
 WAIT = long_poll.wait_parameter(
     "Seconds to wait for the outcome while there is none. When many callers wait already, the answer comes at once."
@@ -89,7 +90,9 @@ class Transactions(Endpoint):
             begun_gte=values["begun_gte"],
             begun_lt=values["begun_lt"],
         )
-        page = coordinations.coordination_page(found, limit=limit, place=place)
+        page = coordinations.coordination_page(
+            found, order=coordinations.ORDERS[values["sort"]], limit=limit, place=place
+        )
         return listing(request, values, page, shapes.TransactionSerializer)
 
     @operation(

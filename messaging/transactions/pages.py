@@ -17,16 +17,17 @@ from django.utils.dateparse import parse_datetime
 from messaging import keyset
 from messaging.access.selectors.reach import read_id
 from messaging.choices import PHASE_LOOKS
-from messaging.console import cells, lists
+from messaging.console import cells, filters, lists
 from messaging.console.access import Person, actor, person, requires
+from messaging.console.filters import Filter
 from messaging.console.lists import Column, ListPage
 from messaging.console.rendering import PAGE, as_context, dialog, page, posted, read_place, see_other
 from messaging.console.resource import table
 from messaging.exceptions import InvalidSubmission
+from messaging.keyset import Page, Place
 from messaging.messages.pages import diagram
 from messaging.messages.selectors.messages import TooBroad
 from messaging.models import Coordination, Enlistment
-from messaging.pairs.selectors import pairs
 from messaging.profiles.wsat import asking, settling
 from messaging.protocol.atomic.words import Phase, Seat
 from messaging.resource import number
@@ -50,7 +51,7 @@ TRANSACTIONS = ListPage(
     view="console:transactions",
     columns=(
         Column("id", "Id", lambda row: row.public_id, only_csv=True),
-        Column("begun", "Begun", lambda row: row.created_at, tables.BEGUN),
+        Column("begun", "Begun", lambda row: row.created_at, tables.BEGUN, sort="created_at"),
         Column("phase", "State", lambda row: row.phase, tables.PHASE, fixed=True),
         Column("identifier", "Transaction", lambda row: row.identifier, tables.IDENTIFIER, fixed=True),
         Column("beginner", "Begun by", coordinations.beginner, tables.BEGINNER),
@@ -64,6 +65,17 @@ TRANSACTIONS = ListPage(
     ),
     api="/api/v1/transactions",
     api_query=lambda given: _api_query(given),
+    orders=coordinations.ORDERS,
+)
+FILTERS = (
+    Filter("q", "Exact id", kind="search", hint="Identifier, txn_…, enl_… or MessageID", most=512),
+    Filter("party", "Partner", kind="partner"),
+    Filter("phase", "State", choices=[(name, look.label) for name, look in PHASE_LOOKS.items()]),
+    Filter("doubtful", "In doubt", choices=(("yes", "In doubt"), ("no", "Not in doubt"))),
+    Filter("role", "This hub is", choices=[(role, role.capitalize()) for role in coordinations.ROLES]),
+    Filter("from", "Begun from", kind="time"),
+    Filter("to", "Before", kind="time"),
+    Filter("doubt", "In doubt because", kind="link"),
 )
 
 
@@ -72,44 +84,52 @@ def transaction_list(request: HttpRequest) -> HttpResponseBase:
     """Newest first, by state, doubt, partner, role, time and exact id. The first page is live; its rows do not move."""
     if (other := lists.opened(request, TRANSACTIONS)) is not None:
         return other
-    given, notes = _given(request), []
+    given, notes, partner = _given(request), [], filters.partner_of(request, "party")
+    given["party"] = partner.reference
+    _, order = lists.order(request, TRANSACTIONS)
     begin, end = _or_none(given["from"]), _or_none(given["to"])
     backwards = begin is not None and end is not None and end <= begin
     if backwards:
         notes.append("The time range runs backwards: “before” must be later than “begun from”.")
     try:
-        found = coordinations.coordinations().none() if backwards else _found(given)
+        found = coordinations.coordinations().none() if backwards or partner.missing else _found(given)
     except (BadPublicId, ValueError) as error:
         notes.append(str(error))
         found = coordinations.coordinations().none()
+
+    def fetch(place: Place | None, limit: int) -> Page[Coordination]:
+        return coordinations.coordination_page(found, order=order, limit=limit, place=place)
+
     if lists.csv_wanted(request):
-        return lists.csv(
-            request, TRANSACTIONS, lambda place, limit: coordinations.coordination_page(found, limit=limit, place=place)
-        )
-    mark = keyset.fingerprint("console.transactions", given, "-id")
+        return lists.csv(request, TRANSACTIONS, fetch)
+    mark = keyset.fingerprint("console.transactions", given, ",".join(order))
     context: dict[str, Any] = {"rows": [], "next_cursor": "", "previous_cursor": ""}
     try:
-        context = as_context(coordinations.coordination_page(found, limit=PAGE, place=read_place(request, mark)), mark)
+        context = as_context(fetch(read_place(request, mark), PAGE), mark)
     except TooBroad:
         notes.append("This search took too long and was stopped. Narrow it by time or state.")
     context["rows"] = [_row(one) for one in context["rows"]]
     context |= {
         "given": given,
         "notes": notes,
-        "backwards": backwards,
-        "phases": [(name, look.label) for name, look in PHASE_LOOKS.items()],
-        "roles": coordinations.ROLES,
+        "bar": filters.bar(
+            request,
+            "transactions",
+            FILTERS,
+            given,
+            partner=partner,
+            said={"doubt": why.label} if (why := coordinations.cause_named(given["doubt"])) is not None else {},
+            wrong={"to": "It must be later than “Begun from”."} if backwards else {},
+        ),
         "doubtful": coordinations.doubtful_count(),
         "open": sum(coordinations.counts_by_phase().values()),
-        "party_name": pairs.partner_name(given["party"]),
-        "why": coordinations.cause_named(given["doubt"]),
         "filtered": any(given.values()),
         "first_page": not request.GET.get("cursor"),
-        **lists.tools(request, TRANSACTIONS, given),
+        **lists.tools(request, TRANSACTIONS, given, partner.meant("party")),
     }
     context["table"] = table(
         "Transactions, newest first",
-        TRANSACTIONS.shown(context["hide"]),
+        TRANSACTIONS.shown(context["hide"], context["sorts"]),
         context["rows"],
         about=lambda row: {**cells.row_id(row["transaction"]), "data-state": row["transaction"].phase},
         keys=True,

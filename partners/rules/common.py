@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from urllib.parse import urlsplit
+
 from partners import transports
 from partners.addresses import normalise_uri
-from partners.choices import Profile, Semantics, ServiceDirection
+from partners.choices import CredentialDirection, CredentialKind, Profile, Semantics, ServiceDirection
 from partners.models import DAY, RECOVERY, AgreementVersion
 from partners.rules.rule import Level, Rule
 
@@ -25,6 +27,16 @@ def asks_for_receipts(version: AgreementVersion) -> bool:
 def is_http(version: AgreementVersion) -> bool:
     """Whether both sides are reached by HTTP."""
     return version.own_endpoint.transport == version.partner_endpoint.transport == transports.HTTP.name
+
+
+def in_the_clear(version: AgreementVersion) -> bool:
+    """Whether a user name and password leave this machine over plain http."""
+    endpoint = version.partner_endpoint
+    where = urlsplit(endpoint.address or endpoint.uri)
+    if where.scheme != "http" or where.hostname in ("localhost", "127.0.0.1", "::1"):
+        return False
+    shown = endpoint.party.credentials.filter(direction=CredentialDirection.OUTBOUND, revoked_at__isnull=True)
+    return shown.filter(kind=CredentialKind.BASIC).exists()
 
 
 # What every profile whose messages carry documents has.
@@ -133,6 +145,13 @@ COMMON: tuple[Rule, ...] = (
         ),
         "The partner's file server is not known by its host key, so that anybody could be in its place: enter the "
         "fingerprint (SHA256:...) in the endpoint.",
+    ),
+    Rule(
+        "partner_endpoint",
+        "password_in_the_clear",
+        Level.WARNING,
+        in_the_clear,
+        "Our password goes to {v.partner_endpoint.party} by plain http, where everybody can read it: use https.",
     ),
 )
 

@@ -83,6 +83,26 @@
     });
   }
 
+  // What a dialog asked for and was refused stays in it, and says why.
+  document.body.addEventListener("htmx:beforeSwap", (event) => {
+    const { target, xhr } = event.detail;
+    if (target !== dialog || ![409, 422].includes(xhr.status)) return;
+    event.detail.shouldSwap = true;
+    event.detail.isError = false;
+  });
+  document.body.addEventListener("htmx:afterSwap", (event) => {
+    if (event.detail.target !== dialog) return;
+    offerReasons(dialog);
+    const wrong = dialog.querySelector("#form-errors");
+    if (wrong) wrong.focus();
+  });
+  document.body.addEventListener("htmx:afterRequest", (event) => {
+    const form = event.detail.elt;
+    if (form.dataset && form.dataset.sent) delete form.dataset.sent;
+    if (event.detail.target === dialog && event.detail.failed && ![401, 409, 422].includes(event.detail.xhr.status))
+      say("This did not work. Reload the page and try again.");
+  });
+
   document.addEventListener("click", (event) => {
     const link = event.target.closest("a[data-dialog]");
     if (link && dialog && window.htmx && !event.ctrlKey && !event.metaKey && !event.shiftKey && event.button === 0) {
@@ -119,6 +139,15 @@
   window.addEventListener("pageshow", () => {
     for (const form of document.querySelectorAll("form[data-sent]")) delete form.dataset.sent;
   });
+
+  // Groups of the navigation that are folded stay so; the server folds them on the next page.
+  document.addEventListener("toggle", (event) => {
+    if (!event.target.matches(".shell-nav .nav-group, .nav-sheet .nav-group")) return;
+    const folded = new Set((document.cookie.match(/(?:^|; )rmhub_nav=([\w.-]*)/) || ["", ""])[1].split(".").filter(Boolean));
+    folded[event.target.open ? "delete" : "add"](event.target.dataset.group);
+    document.cookie = "rmhub_nav=" + [...folded].join(".") + "; path=/; max-age=31536000; samesite=lax" +
+      (location.protocol === "https:" ? "; secure" : "");
+  }, true);
 
   if (navigator.clipboard) for (const one of document.querySelectorAll("[data-copy]")) one.hidden = false;
   offerReasons(document);

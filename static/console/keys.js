@@ -12,7 +12,8 @@
   const rows = () => Array.from(document.querySelectorAll("main [data-list] > tbody > tr, main ul[data-list] > li"));
   const opener = (row) => row.querySelector("a[data-open]") || row.querySelector("a[href]");
   const box = (row) => row.querySelector("input[name=ids]");
-  const usable = (one) => one.getClientRects().length && one.getAttribute("aria-disabled") !== "true" && !one.disabled;
+  // What stands in a menu that is closed can be done all the same.
+  const usable = (one) => (one.getClientRects().length || one.closest("details.menu")) && one.getAttribute("aria-disabled") !== "true" && !one.disabled;
 
   function current() {
     const all = rows();

@@ -137,6 +137,20 @@ def test_a_double_click_resumes_once(open_console: Open) -> None:
     assert AuditEntry.objects.filter(verb="pair.resume").count() == 1
 
 
+def test_a_dialog_that_is_refused_stays_and_says_why(open_console: Open, complaints: list[str]) -> None:
+    pair = _suspended()
+    page = open_console(_url(pair))
+    page.click("[data-testid=verb-resume]")
+    dialog = page.locator("dialog[open]")
+    dialog.locator("[data-testid=submit]").click()
+    expect(dialog.locator("#form-errors")).to_be_focused()
+    expect(page.locator("h1")).to_have_text(pair.code)
+    dialog.locator("#field-reason").fill("Certificate replaced")
+    dialog.locator("[data-testid=submit]").click()
+    expect(page.locator(".alert-success")).to_contain_text("is resumed.")
+    complaints.clear()  # the answer 422, which Chromium notes
+
+
 def test_a_stale_dialog_says_who_was_faster(open_console: Open) -> None:
     pair = _suspended()
     page = open_console(_url(pair), name="slow")
@@ -235,7 +249,7 @@ def test_what_one_has_just_typed_in_the_wizard_does_not_conflict_with_continue(o
 def test_a_live_page_costs_no_memory_and_no_focus(open_console: Open) -> None:
     partner = partner_side()
     page = open_console(_url(partner.outbound))
-    page.focus("#verb-pause")
+    page.focus("#ping")
     session = page.context.new_cdp_session(page)
 
     def heap() -> float:
@@ -250,7 +264,7 @@ def test_a_live_page_costs_no_memory_and_no_focus(open_console: Open) -> None:
         _live(page, 15)
     assert len(asked) >= 75
     assert heap() < 1.1 * before
-    expect(page.locator("#verb-pause")).to_be_focused()
+    expect(page.locator("#ping")).to_be_focused()
 
 
 def test_the_page_follows_the_systems_theme_without_javascript(open_console: Open) -> None:
@@ -290,11 +304,72 @@ def test_focus_survives_a_live_update(open_console: Open) -> None:
     partner = partner_side()
     submit(partner)
     page = open_console(_url(partner.outbound))
-    page.focus("#verb-pause")
+    page.focus("#ping")
     message = submit(partner)
     page.clock.run_for(3000)
     expect(page.locator(f"[data-testid=strip] a[href='/messages/{message.public_id}/']")).to_be_visible()
-    expect(page.locator("#verb-pause")).to_be_focused()
+    expect(page.locator("#ping")).to_be_focused()
+
+
+@pytest.mark.parametrize("javascript", [True, False])
+def test_filters_fold_and_what_is_done_about_many_comes_with_a_selection(open_console: Open, javascript: bool) -> None:
+    partner = partner_side()
+    submit(partner)
+    page = open_console("/messages/", javascript=javascript)
+    expect(page.locator("#filter-state")).to_be_hidden()
+    page.get_by_test_id("filters-open").click()
+    page.locator("#filter-partner").fill(partner.terms.partner_name)
+    page.get_by_test_id("filter").click()
+    expect(page.locator(".chips")).to_contain_text(f"partner: {partner.terms.partner_name}")
+    expect(page.get_by_test_id("bulk-messages_export")).to_be_hidden()
+    page.get_by_test_id("select").check()
+    expect(page.get_by_test_id("bulk-messages_export")).to_be_visible()
+    page.locator(".chips a").click()
+    expect(page.locator(".chips")).to_have_count(0)
+
+
+def test_a_filter_completes_the_names_of_partners(open_console: Open) -> None:
+    name = partner_side().outbound.partner.name
+    page = open_console("/pairs/")
+    page.get_by_test_id("filters-open").click()
+    page.locator("#filter-partner").focus()
+    expect(page.locator(f"#partner-names option[value='{name}']")).to_have_count(1)
+    page.keyboard.type("nobody of this name")
+    page.clock.run_for(300)
+    expect(page.locator("#partner-names option")).to_have_count(0)
+
+
+def test_groups_of_the_navigation_stay_folded(open_console: Open) -> None:
+    page = open_console("/pairs/")
+    records = page.locator(".shell-nav [data-group=records]")
+    records.locator("summary").press("Enter")
+    expect(records.locator("a").first).to_be_hidden()
+    page.goto("/partners/")
+    expect(records.locator("a").first).to_be_hidden()
+    page.goto("/audit/")
+    expect(records.locator("a[aria-current]")).to_be_visible()
+
+
+def test_the_navigation_stays_and_no_heading_hides_behind_the_header(open_console: Open) -> None:
+    page = open_console("/glossary/#term-pair")
+    edge = page.evaluate("document.querySelector('.shell-top').getBoundingClientRect().bottom")
+    assert page.evaluate("scrollY") > 0
+    assert page.evaluate("document.querySelector('#term-pair').getBoundingClientRect().top") >= edge
+    expect(page.locator(".shell-nav a").first).to_be_in_viewport()
+
+
+def test_what_else_can_be_done_to_a_pair_is_in_a_menu_that_the_keyboard_opens(open_console: Open) -> None:
+    pair = _suspended()
+    page = open_console(_url(pair))
+    expect(page.locator(".verbs > .btn-primary")).to_have_count(1)
+    expect(page.locator("#verb-skip-head")).to_be_hidden()
+    page.focus("#more")
+    page.keyboard.press("Enter")
+    shown = page.locator(".verbs .menu-item")
+    assert shown.last.evaluate("one => one.classList.contains('text-bad') || Boolean(one.closest('.menu-apart'))")
+    page.focus("#verb-skip-head")
+    page.keyboard.press("Enter")
+    expect(page.locator("dialog[open] #field-reason")).to_be_focused()
 
 
 def test_rows_do_not_move_under_the_pointer(open_console: Open) -> None:

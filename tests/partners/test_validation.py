@@ -239,6 +239,7 @@ SETTINGS = [
 ]
 WARNINGS = {
     "acknowledged_target_before_retry",
+    "password_in_the_clear",
     "partner_endpoint_of_other_party",
     "transports_mixed",
     "mail_timeout_short",
@@ -441,6 +442,21 @@ def test_endpoint_uris_are_looked_at_again(field):
     (problem,) = services.version_validate(version=version)
     assert (problem.code, problem.field, problem.level) == ("uri_userinfo", "partner_endpoint", Level.ERROR)
     assert "pw" not in problem.sentence
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize(
+    ("address", "told"),
+    [("http://msh.example/in", True), ("https://msh.example/in", False), ("http://127.0.0.1:8080/in", False)],
+)
+def test_a_password_over_plain_http_is_a_warning(address, told):
+    version = make_agreement(activate=False)
+    Endpoint.objects.filter(pk=version.partner_endpoint_id).update(address=address)
+    assert codes(version) == set(), "nothing is shown to them"
+    services.credential_store_outbound(
+        party=version.agreement.partner, kind="basic", username="hub", secret="hunter2 hunter2"
+    )
+    assert codes(version) == ({"password_in_the_clear"} if told else set())
 
 
 @pytest.mark.django_db

@@ -30,6 +30,7 @@ def failures_as_team_view(player: Player, world: World) -> None:
     player.key("m")
     player.page.wait_for_url("**/messages/**")
     player.type("#filter-q", f'state:failed partner:"{world.facts["partners"]["failures"]}"')
+    player.press("filters-open")
     player.type("#filter-since", f"{start:%Y-%m-%dT%H:%M}")
     player.type("#filter-before", f"{start.replace(hour=start.hour + 1):%Y-%m-%dT%H:%M}")
     player.press("search-do")

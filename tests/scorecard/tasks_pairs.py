@@ -84,6 +84,7 @@ def skip_the_poison(player: Player, world: World) -> None:
     head = _pair(world, code)["head"]
     assert isinstance(head, dict)
     player.press(f"a[id^=needs-]:has-text('{code}')")
+    player.press("more-open")
     player.press("verb-skip-head")
     with player.page.expect_download() as download:
         player.press("export-head")

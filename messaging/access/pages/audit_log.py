@@ -16,8 +16,9 @@ from django.urls import NoReverseMatch, reverse
 from messaging import keyset
 from messaging.access.services import audit_chain
 from messaging.choices import Interface
-from messaging.console import lists, zones
+from messaging.console import filters, lists, zones
 from messaging.console.access import Person, person, requires
+from messaging.console.filters import Filter
 from messaging.console.lists import Column, ListPage
 from messaging.console.rendering import PAGE, as_context, page, read_place
 from messaging.console.resource import Column as Shown
@@ -27,7 +28,6 @@ from messaging.messages.selectors import messages
 from messaging.models import AuditEntry
 from messaging.overview.selectors import records
 
-_ORDER = ("-id",)
 _FILTERS = ("actor", "verb", "object_id", "object_type", "interface", "result", "text", "after", "before")
 CHAIN_SHOWN = 10_000  # entries that the page of the chain looks at
 _BREAKS = (
@@ -40,7 +40,7 @@ AUDIT = ListPage(
     name="audit",
     view="console:audit",
     columns=(
-        Column("time", "Time", lambda one: one.at, fixed=True),
+        Column("time", "Time", lambda one: one.at, fixed=True, sort="created_at"),
         Column("who", "Who", lambda one: one.actor, fixed=True),
         Column("what", "What", lambda one: one.verb, fixed=True),
         Column("object", "Object", lambda one: one.object_name),
@@ -69,7 +69,23 @@ AUDIT = ListPage(
         "created_gte": given["created_gte"],
         "created_lt": given["created_lt"],
     },
+    orders=records.AUDIT_ORDERS,
 )
+
+
+def _filters() -> tuple[Filter, ...]:
+    """With the verbs and the people that the log knows."""
+    return (
+        Filter("object_id", "Object", hint="pair code, INC-7, pair_…", most=255),
+        Filter("verb", "Verb", hint="pair.resume", most=60, suggested=records.audit_values("verb")),
+        Filter("actor", "Who", most=150, suggested=records.audit_values("actor")),
+        Filter("text", "Words in the reason", most=200),
+        Filter("after", "From", kind="time"),
+        Filter("before", "Before", kind="time"),
+        Filter("interface", "Interface", choices=Interface.choices),
+        Filter("result", "Result", choices=(("done", "Done"), ("denied", "Denied"))),
+        Filter("object_type", "Object type", kind="link"),
+    )
 
 
 def _changes(entry: AuditEntry) -> str:
@@ -148,15 +164,14 @@ def audit_list(request: HttpRequest) -> HttpResponseBase:
         created_gte=begin,
         created_lt=end,
     )
+    _, order = lists.order(request, AUDIT)
     if lists.csv_wanted(request):
-        return lists.csv(
-            request, AUDIT, lambda place, limit: keyset.page(found, order=_ORDER, limit=limit, place=place)
-        )
-    mark = keyset.fingerprint("console.audit", given, ",".join(_ORDER))
+        return lists.csv(request, AUDIT, lambda place, limit: keyset.page(found, order=order, limit=limit, place=place))
+    mark = keyset.fingerprint("console.audit", given, ",".join(order))
     shown: keyset.Page[AuditEntry] = keyset.Page([], None, None)
     try:
         with messages.bounded():
-            shown = keyset.page(found, order=_ORDER, limit=PAGE, place=read_place(request, mark))
+            shown = keyset.page(found, order=order, limit=PAGE, place=read_place(request, mark))
     except messages.TooBroad:
         wrong = "This took too long: narrow it by a time, an object or a person."
     who = person(request)
@@ -167,11 +182,14 @@ def audit_list(request: HttpRequest) -> HttpResponseBase:
         "rows": [_row(entry, who) for entry in shown.rows],
         "given": given,
         "filtered": any(given.values()),
-        "backwards": begin is not None and end is not None and end <= begin,
         "wrong": wrong,
-        "verbs": records.audit_values("verb"),
-        "actors": records.audit_values("actor"),
-        "interfaces": Interface.choices,
+        "bar": filters.bar(
+            request,
+            "the audit log",
+            _filters(),
+            given,
+            wrong={"before": "It must be later than “From”."} if begin and end and end <= begin else {},
+        ),
     }
     return page(request, "console/access/audit.html", context)
 

@@ -23,6 +23,7 @@ from messaging.access.selectors.reach import read_id
 from messaging.access.services import second_factor, sessions, users
 from messaging.access.services.users import Invitation
 from messaging.console.access import actor, requires
+from messaging.console.filters import Filter, bar
 from messaging.console.rendering import dialog, keyset_page, page, posted, problems, see_other
 from messaging.console.resource import Column, table
 from messaging.console_links import invitation_link
@@ -66,15 +67,26 @@ _USERS = (
 )
 
 
+FILTERS = (
+    Filter("q", "Name or address contains", kind="search", most=150),
+    Filter("show", "Show", choices=(("", "Active"), ("off", "Switched off"), ("all", "All"))),
+)
+
+
 @requires(SCOPE)
 def user_list(request: HttpRequest) -> HttpResponse:
     """Everybody, by name; `?show=` active or off, `?q=` in names and addresses."""
     show = request.GET.get("show", "active")
     show = show if show in ("active", "off", "all") else "active"
     text = request.GET.get("q", "").strip()[:150].replace("\x00", "")
+    given = {"show": "" if show == "active" else show, "q": text}
     found = people.users(search=text, active={"active": True, "off": False}.get(show))
-    context = keyset_page(request, "console.users", found, order=("username",), filters={"show": show, "q": text})
-    context |= {"table": table("Users, by name", _USERS, map(people.row, context["rows"])), "show": show, "q": text}
+    context = keyset_page(request, "console.users", found, order=("username",), filters=given)
+    context |= {
+        "table": table("Users, by name", _USERS, map(people.row, context["rows"])),
+        "bar": bar(request, "users", FILTERS, given),
+    }
+    context["filtered"] = text or show != "active"
     return page(request, "console/access/users.html", context)
 
 

@@ -84,7 +84,7 @@ def token_list(request: HttpRequest) -> HttpResponse:
 # What applications usually need: name -> (label, scopes).
 PRESETS: Mapping[str, tuple[str, frozenset[str]]] = {
     "submit": ("Submit only", frozenset({"messages:write"})),
-    "follow": ("Submit and follow", frozenset({"messages:write", "messages:read", "events:read"})),
+    "follow": ("Submit and read", frozenset({"messages:write", "messages:read", "events:read"})),
     "take": ("Take documents", frozenset({"deliveries:take", "deliveries:read", "payloads:read"})),
     "watch": ("Watch", VIEWER_SCOPES),
     "operate": ("Operate", OPERATOR_SCOPES),

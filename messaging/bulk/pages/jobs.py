@@ -253,7 +253,7 @@ def job_cancel(request: HttpRequest, reference: str) -> HttpResponse:
             "title": "Cancel the job",
             "crumbs": [(reverse("console:jobs"), "Jobs"), (back, title)],
             "back": back,
-            "leave": "Let it go on" if progress.open else "Back to the job",
+            "leave": "Keep running" if progress.open else "Back to the job",
             "now": format_html("{} {}", state("job", job.state), f"{title}: {progress.ended:,} of {job.total:,}"),
             "impossible": "" if progress.open else "The job has ended: there is nothing to cancel.",
             "effects": [

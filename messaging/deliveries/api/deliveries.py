@@ -17,7 +17,7 @@ from messaging.api.endpoint import OCTETS, AnyOctets, Endpoint, operation
 from messaging.api.fields import page_of, validated
 from messaging.api.handlers import shown
 from messaging.api.octets import attachment
-from messaging.api.pagination import PAGING, listing, read_list
+from messaging.api.pagination import PAGING, listing, read_list, sort_parameter
 from messaging.api.problems import Problem
 from messaging.api.reading import Param, read_parameters
 from messaging.api.references import id_of, pair_id_of, trigger_id_of
@@ -45,6 +45,8 @@ FILTERS = (
     Param("doubt", "Exact code: why it is in doubt."),
     Param("document", "Exact: the document id that the history uses."),
     Param("q", "Any exact id: del_..., msg_..., MessageId, document id."),
+    Param("partner", "Id, name or identifier of a party.", "party"),
+    sort_parameter(*deliveries.ORDERS),
 )
 _SETTLE = OpenApiExample(
     "The application has it",
@@ -72,13 +74,16 @@ class Deliveries(Endpoint):
         values, limit, place = read_list(request, FILTERS)
         found = deliveries.deliveries(
             trigger_id=trigger_id_of(values["trigger"]),
+            partner_id=values["partner"],
             states=values["state"] or (),
             message_id=values["message"],
             doubt=values["doubt"] or "",
             document=values["document"] or "",
             q=values["q"] or "",
         )
-        page = deliveries.delivery_page(found.select_related("join", "part_of"), limit=limit, place=place)
+        page = deliveries.delivery_page(
+            found.select_related("join", "part_of"), order=deliveries.ORDERS[values["sort"]], limit=limit, place=place
+        )
         return listing(request, values, page, shapes.DeliverySerializer)
 
 

@@ -13,9 +13,11 @@ from django.utils.html import format_html
 
 from messaging import keyset
 from messaging.bulk.pages import buttons as bulk
-from messaging.choices import DeliveryState, ServiceKind
-from messaging.console import lists
+from messaging.choices import DELIVERY_LOOKS, DeliveryState, ServiceKind
+from messaging.console import filters, lists
 from messaging.console.access import Person, actor, person, requires
+from messaging.console.filters import Filter
+from messaging.console.forms import MOST_CHOICES
 from messaging.console.lists import Column, ListPage
 from messaging.console.rendering import PAGE, as_context, page, read_place, see_other
 from messaging.deliveries.pages import tables
@@ -23,6 +25,7 @@ from messaging.deliveries.pages.decisions import DELIVERY, SCOPE, ChoiceButton, 
 from messaging.deliveries.selectors import deliveries, in_doubt, triggers
 from messaging.deliveries.services import settling
 from messaging.exceptions import NotFound
+from messaging.keyset import Page, Place
 from messaging.messages.selectors.messages import TooBroad
 from messaging.messages.services import disclosing
 from messaging.models import Delivery
@@ -36,7 +39,7 @@ DELIVERIES = ListPage(
     view="console:deliveries",
     columns=(
         Column("id", "Id", lambda row: row.public_id, only_csv=True),
-        Column("stored", "Stored", lambda row: row.created_at, tables.STORED),
+        Column("stored", "Stored", lambda row: row.created_at, tables.STORED, sort="created_at"),
         Column("state", "State", lambda row: row.state, tables.STATE, fixed=True),
         Column("trigger", "Trigger", lambda row: row.trigger.name, tables.TRIGGER),
         Column("message_id", "Document", lambda row: row.message.message_id, tables.DOCUMENT, fixed=True),
@@ -53,13 +56,30 @@ DELIVERIES = ListPage(
         Column("decided_by", "Decided by", lambda row: row.decided_by, only_csv=True),
     ),
     api="/api/v1/deliveries",
-    api_query=lambda given: {"trigger": given["trigger"], "state": given["state"], "q": given["q"]},
+    api_query=lambda given: {
+        "trigger": given["trigger"],
+        "state": given["state"],
+        "partner": given["partner"],
+        "q": given["q"],
+    },
+    orders=deliveries.ORDERS,
 )
 
 
 # Each is about what is in doubt, or about what has failed: the plan says what it leaves out.
 _BULK = ("settle_deliveries:duplicate", "settle_deliveries:resubmit", "ask_application", "redeliver_failed")
 _BULK_LABELS = {"redeliver_failed": "Process failed ones again"}
+
+
+def _filters() -> tuple[Filter, ...]:
+    """With the triggers that there are."""
+    known = triggers.triggers().order_by("name")[:MOST_CHOICES]
+    return (
+        Filter("q", "Exact id", kind="search", hint="MessageId, del_… or msg_…", most=512),
+        Filter("partner", "Partner", kind="partner"),
+        Filter("trigger", "Trigger", choices=[(one.public_id, one.name) for one in known]),
+        Filter("state", "State", choices=[(value, DELIVERY_LOOKS[value].label) for value in DeliveryState.values]),
+    )
 
 
 @requires("deliveries:read")
@@ -70,7 +90,8 @@ def delivery_list(request: HttpRequest) -> HttpResponseBase:
     given = {name: request.GET.get(name, "").strip()[:512].replace("\x00", "") for name in ("trigger", "q")}
     state = request.GET.get("state", "")
     given["state"] = state if state in DeliveryState.values else ""
-    notes = []
+    notes, partner = [], filters.partner_of(request)
+    given["partner"] = partner.reference
     chosen, trigger_id = None, None
     if given["trigger"]:
         try:
@@ -79,32 +100,38 @@ def delivery_list(request: HttpRequest) -> HttpResponseBase:
         except NotFound as error:
             notes.append(error.detail)
             trigger_id = uuid.UUID(int=0)  # nothing is of it
-    mark = keyset.fingerprint("console.deliveries", given, "-id")
+    _, order = lists.order(request, DELIVERIES)
+    mark = keyset.fingerprint("console.deliveries", given, ",".join(order))
     found = deliveries.deliveries(
-        states=(given["state"],) if given["state"] else (), trigger_id=trigger_id, q=given["q"]
+        states=(given["state"],) if given["state"] else (),
+        trigger_id=trigger_id,
+        partner_id=partner.key,
+        q=given["q"],
     )
+    if partner.missing:
+        found = found.none()
+
+    def fetch(place: Place | None, limit: int) -> Page[Delivery]:
+        return deliveries.delivery_page(found, order=order, limit=limit, place=place)
+
     if lists.csv_wanted(request):
-        return lists.csv(
-            request, DELIVERIES, lambda place, limit: deliveries.delivery_page(found, limit=limit, place=place)
-        )
+        return lists.csv(request, DELIVERIES, fetch)
     context: dict[str, Any] = {"rows": [], "next_cursor": "", "previous_cursor": ""}
     try:
-        context = as_context(deliveries.delivery_page(found, limit=PAGE, place=read_place(request, mark)), mark)
+        context = as_context(fetch(read_place(request, mark), PAGE), mark)
     except TooBroad:
         notes.append("This search took too long and was stopped. Narrow it by trigger or state.")
     context |= {
         "given": given,
         "notes": notes,
-        "trigger": chosen,
-        "triggers": list(triggers.triggers().order_by("name")[:200]),
-        "states": DeliveryState.choices,
+        "bar": filters.bar(request, "deliveries", _filters(), given, partner=partner),
         "filtered": any(given.values()),
         "first_page": not request.GET.get("cursor"),
         "bulk_actions": bulk.actions(request, *_BULK, labels=_BULK_LABELS),
-        **lists.tools(request, DELIVERIES, given),
+        **lists.tools(request, DELIVERIES, given, partner.meant()),
     }
     ticked = (tables.SELECT,) if context["bulk_actions"] else ()
-    shown = (*ticked, *DELIVERIES.shown(context["hide"]))
+    shown = (*ticked, *DELIVERIES.shown(context["hide"], context["sorts"]))
     context["table"] = tables.deliveries("Deliveries, newest first", context["rows"], shown)
     return page(request, "console/deliveries/deliveries.html", context, live="live-deliveries")
 

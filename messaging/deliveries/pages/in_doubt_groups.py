@@ -201,7 +201,7 @@ def settle_group(request: HttpRequest, group: Group, decision: str) -> HttpRespo
             "why_not": group.possible(choice.slug) or ("" if group.count else "Nothing is left in this group."),
             "effects": effects,
             "back": group.back,
-            "leave": "Leave as they are",
+            "leave": "Cancel",
             "back_to": "Back",
             "button": f"{choice.group_label}: {group.count:,}",
         }

@@ -20,6 +20,7 @@ from messaging import applications, profile
 from messaging.access.selectors import reach
 from messaging.choices import Consult, ServiceKind, TriggerState
 from messaging.console.access import actor, requires
+from messaging.console.filters import Filter, bar
 from messaging.console.forms import MOST_CHOICES, Group, ReferenceField, SettingsForm
 from messaging.console.rendering import dialog, keyset_page, page, posted, see_other
 from messaging.console.resource import ListPage, Pages, table
@@ -255,6 +256,7 @@ class TriggerPages(Pages):
             context["rows"],
             about=lambda one: {"data-state": one["row"].trigger.state, "data-testid": "trigger-row"},
         )
+        context["bar"] = bar(request, "triggers", self.listing.filters, filters)
         context |= {"page": self.listing, "filters": filters, "counts": counts, "total": sum(counts.values())}
         return self._answer(request, "console/deliveries/triggers.html", context, live="live-triggers")
 
@@ -305,7 +307,7 @@ LIST = ListPage(
     lead="",
     caption="Triggers, the suspended ones first",
     columns=(),
-    filters=(),
+    filters=(Filter("q", "Name, URL or callable contains", kind="search"), Filter("state", "State", kind="tab")),
     icon="bolt",
     none_yet="No trigger yet.",
     what_then="Documents that partners send are stored, and no application gets them. Create a trigger to hand them "

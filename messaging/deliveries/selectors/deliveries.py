@@ -15,7 +15,7 @@ from messaging import keyset
 from messaging.choices import Consult, DeliveryState, DocumentIdSource, ServiceKind
 from messaging.messages.selectors import messages
 from messaging.messages.selectors.messages import bounded
-from messaging.models import AuditEntry, Delivery, DocumentCompleted, DocumentStarted, Message, Payload, Trigger
+from messaging.models import AuditEntry, Delivery, DocumentCompleted, DocumentStarted, Message, Pair, Payload, Trigger
 from messaging.models.base import existing
 from messaging.overview.selectors import records
 from partners.visibility import limit
@@ -28,6 +28,7 @@ def deliveries(
     *,
     states: tuple[str, ...] = (),
     trigger_id: uuid.UUID | None = None,
+    partner_id: uuid.UUID | None = None,
     message_id: uuid.UUID | None = None,
     doubt: str = "",
     document: str = "",
@@ -43,6 +44,8 @@ def deliveries(
         found = found.filter(state__in=states)
     if trigger_id is not None:
         found = found.filter(trigger=trigger_id)
+    if partner_id is not None:
+        found = found.filter(pair__in=Pair.objects.filter(partner=partner_id).values("pk"))
     if message_id is not None:
         found = found.filter(message=message_id)
     if doubt:
@@ -52,10 +55,15 @@ def deliveries(
     return found.filter(_exact(q)) if q else found
 
 
-def delivery_page(found: QuerySet[Delivery], *, limit: int, place: keyset.Place | None = None) -> keyset.Page[Delivery]:
-    """A page of `deliveries`, newest first. Raises messages.TooBroad when the search takes too long."""
+ORDERS = {"-created_at": ("-id",), "created_at": ("id",)}  # by what the API calls them
+
+
+def delivery_page(
+    found: QuerySet[Delivery], *, order: tuple[str, ...] = ("-id",), limit: int, place: keyset.Place | None = None
+) -> keyset.Page[Delivery]:
+    """A page of `deliveries`, newest first unless `order` says so. Raises messages.TooBroad when it takes too long."""
     with bounded():
-        return keyset.page(found, order=("-id",), limit=limit, place=place)
+        return keyset.page(found, order=order, limit=limit, place=place)
 
 
 def delivery(reference: str | uuid.UUID) -> Delivery:

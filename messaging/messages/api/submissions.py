@@ -66,7 +66,7 @@ FILTERS = (
         "beginning of a MessageId), the value of an attribute, and terms such as invoice:4711 state:failed "
         "partner:Globex after:24h size>100k. An id that looks like a term must be in quotes.",
     ),
-    sort_parameter("-created_at", "created_at"),
+    sort_parameter(*finding.ORDERS),
 )
 # Parameters -> fields of MessageFilters, where they differ.
 _FIELDS = {"state": "states", "pair": "pair_id", "partner": "partner_id", "agreement": "agreement_id", "error": "cause"}

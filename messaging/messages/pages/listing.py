@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from datetime import datetime
 from typing import Any
-from urllib.parse import urlencode
 
 from django.http import HttpRequest, HttpResponse
 from django.http.response import HttpResponseBase
@@ -15,9 +14,10 @@ from messaging import keyset
 from messaging.access.selectors.reach import read_id
 from messaging.archive import selectors as archive
 from messaging.bulk.pages import buttons as bulk
-from messaging.choices import Direction, MessageState
-from messaging.console import cells, lists, zones
+from messaging.choices import MESSAGE_LOOKS, Direction, MessageState
+from messaging.console import cells, filters, lists, zones
 from messaging.console.access import requires
+from messaging.console.filters import Filter
 from messaging.console.lists import Column, ListPage
 from messaging.console.rendering import PAGE, as_context, page, read_place
 from messaging.console.resource import STACK, table
@@ -91,7 +91,7 @@ MESSAGES = ListPage(
     name="messages",
     view="console:messages",
     columns=(
-        Column("created_at", "Time", lambda row: row.created_at, tables.TIME, fixed=True),
+        Column("created_at", "Time", lambda row: row.created_at, tables.TIME, fixed=True, sort="created_at"),
         Column("state", "State", lambda row: row.state, tables.STATE, fixed=True),
         Column("direction", "Direction", lambda row: row.direction, only_csv=True),
         Column("pair", "Pair", lambda row: row.pair.code, tables.PAIR),
@@ -151,6 +151,24 @@ MESSAGES = ListPage(
         Column("id", "Id", lambda row: row.public_id, only_csv=True),
     ),
     api="/api/v1/messages",
+    orders=finding.ORDERS,
+)
+FILTERS = (
+    Filter(
+        "q",
+        "Search messages",
+        kind="search",
+        hint="An id, or state:failed partner:Globex after:yesterday",
+        most=searching.MOST,
+    ),
+    Filter("state", "State", choices=[(value, MESSAGE_LOOKS[value].label) for value in MessageState.values]),
+    Filter("partner", "Partner", kind="partner"),
+    Filter("pair", "Pair", hint="ACME>GLOBEX", mono=True, most=130),
+    Filter("action", "Action", most=255),
+    Filter("direction", "Direction", choices=Direction.choices),
+    Filter("since", "From", kind="time"),
+    Filter("before", "Before", kind="time"),
+    *(Filter(name, name, kind="link") for name in ("agreement", "service", "conversation", "document", "ref", "error")),
 )
 
 
@@ -165,15 +183,17 @@ def message_list_page(request: HttpRequest) -> HttpResponseBase:
     meant = {"window": "all"} if moment is not None and given["window"] not in searching.WINDOWS else {}
     given |= meant
     found = searching.of_list(given, now=clock.now(), zone=zone)
+    _, (order,) = lists.order(request, MESSAGES)
+    oldest_first = order == "id"
     if lists.csv_wanted(request) and not found.nothing:
-        return lists.csv(request, MESSAGES, lambda place, limit: _portion(found, place, limit))
-    mark = keyset.fingerprint("console.messages", {**given, "window": found.window}, "-id")
-    notes = list(found.problems)
+        return lists.csv(request, MESSAGES, lambda place, limit: _portion(found, oldest_first, place, limit))
+    mark = keyset.fingerprint("console.messages", {**given, "window": found.window}, order)
+    notes, partner = list(found.problems), filters.named(given["partner"])
     place = _place(request, mark, moment)
     context: dict[str, Any] = {"rows": [], "next_cursor": "", "previous_cursor": "", "broad": ""}
     if not found.nothing:
         try:
-            shown = finding.message_page(found.filters, limit=PAGE, place=place)
+            shown = finding.message_page(found.filters, oldest_first=oldest_first, limit=PAGE, place=place)
             context |= as_context(shown, mark)
             context |= {"looked_back": finding.looked_back_to(shown, PAGE), "about": _about(found, shown, place)}
         except TooBroad as error:
@@ -181,10 +201,10 @@ def message_list_page(request: HttpRequest) -> HttpResponseBase:
     api = searching.api_parameters(found)
     context |= lists.tools(request, MESSAGES, api, meant)
     context["table"] = table(
-        "Messages, newest first",
+        f"Messages, {'oldest' if oldest_first else 'newest'} first",
         (
             Shown("Select", _select, "cell-select", quiet=True, head=select_all()),
-            *MESSAGES.shown(context["hide"]),
+            *MESSAGES.shown(context["hide"], context["sorts"]),
             Shown("Look", _look, head=cells.hidden("Look"), narrow=" "),
         ),
         context["rows"],
@@ -198,23 +218,26 @@ def message_list_page(request: HttpRequest) -> HttpResponseBase:
     context |= {
         "given": given,
         "found": found,
-        "chips": _chips(request, found),
         "notes": notes,
-        "backwards": found.filters.backwards,
+        "instead": [(who, filters.address(request, **{name: text})) for name, text, who in found.instead],
         "archived": archived,
         "in_archive": tables.archived("Messages that have left the store", archived),
         "filtered": any(value for name, value in given.items() if name != "window"),
-        "states": MessageState.choices,
         "keys": {"invoice": search_terms.ATTRIBUTE, **search_terms.KEYS},
-        "directions": Direction.choices,
-        "windows": [(name, label, _with(request, window=name)) for name, (label, _) in searching.WINDOWS.items()],
-        "kept": [
-            (name, given[name])
-            for name in ("agreement", "service", "conversation", "document", "ref", "partner", "error")
-            if given[name]
+        "windows": [
+            (name, label, filters.address(request, window=name)) for name, (label, _) in searching.WINDOWS.items()
         ],
+        "bar": filters.bar(
+            request,
+            "messages",
+            FILTERS,
+            given,
+            partner=partner,
+            chips=_chips(request, found, partner.party.name if partner.party is not None else ""),
+            wrong={"before": "It must be later than “From”."} if found.filters.backwards else {},
+        ),
         "jumped": at,
-        "all_time": _with(request, window="all", at=at),
+        "all_time": filters.address(request, window="all", at=at),
         "first_page": place is None,
         "bulk_actions": bulk.actions(
             request, "messages_resubmit", "messages_cancel", "messages_export", "messages_attributes"
@@ -242,10 +265,10 @@ def message_peek(request: HttpRequest, reference: str) -> HttpResponse:
     )
 
 
-def _portion(found: Found, place: Place | None, limit: int) -> Page[Message]:
+def _portion(found: Found, oldest_first: bool, place: Place | None, limit: int) -> Page[Message]:
     """The next rows of the file: what no index serves is looked for in portions, of which some have nothing."""
     for _ in range(_PORTIONS):
-        shown = finding.message_page(found.filters, limit=limit, place=place)
+        shown = finding.message_page(found.filters, oldest_first=oldest_first, limit=limit, place=place)
         if shown.rows or shown.following is None:
             return shown
         place = shown.following
@@ -282,19 +305,13 @@ def _about(found: Found, shown: Page[Message], place: Place | None) -> str:
     return f"about {number}"
 
 
-def _chips(request: HttpRequest, found: Found) -> list[tuple[str, str]]:
+def _chips(request: HttpRequest, found: Found, partner: str) -> list[tuple[str, str]]:
     """(words, address without it) of each filter: the box's terms, and the fields'."""
-    chips = [(str(term), _with(request, q=found.search.without(term))) for term in found.search.terms]
+    chips = [(str(term), filters.address(request, q=found.search.without(term))) for term in found.search.terms]
     if found.search.text:
-        chips.append((f"id: {found.search.text}", _with(request, q=search_terms.write(found.search.terms))))
+        chips.append((f"id: {found.search.text}", filters.address(request, q=search_terms.write(found.search.terms))))
     for name, key in searching.NAMES.items():
         if text := request.GET.get(name, "").strip():
-            chips.append((f"{key}: {text[:60]}", _with(request, **{name: ""})))
+            shown = partner if key == "partner" and partner else text[:60]
+            chips.append((f"{key}: {shown}", filters.address(request, **{name: ""})))
     return chips
-
-
-def _with(request: HttpRequest, **changes: str) -> str:
-    """This list's address with other filters, from its first page."""
-    query = {name: value for name, value in request.GET.items() if name not in ("cursor", "at", "view", "format")}
-    query |= changes
-    return f"?{urlencode({name: value for name, value in query.items() if value}) or 'view=all'}"

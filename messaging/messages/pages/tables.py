@@ -113,7 +113,7 @@ def _archived(row: ArchivedMessage) -> SafeString:
     return cells.link(href, middle(row.message_id, 28), "mono", title=row.message_id)
 
 
-PAIR = Column("Pair", _pair_of, "nowrap")
+PAIR = Column("Pair", _pair_of, "pair-cell")
 SEQUENCE = Column(
     "Sequence",
     lambda row: "—" if row.sequence_number is None else row.sequence_number,

@@ -26,6 +26,7 @@ from partners.addresses import normalise_uri
 from partners.models import AgreementVersion
 from rmhub import clock
 
+ORDERS = {"-created_at": ("-id",), "created_at": ("id",)}  # of the list, by what the API calls them
 # Above this many pairs, one scan in the order of the ids is cheaper than a probe for each pair.
 _MAX_PROBES = 64
 # States that the partial index `message_open` holds.

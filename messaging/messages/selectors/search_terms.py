@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta, tzinfo
 from functools import cache
 
@@ -83,6 +83,10 @@ class Search:
     def without(self, term: Term) -> str:
         """The search as a text, without one term."""
         return write([one for one in self.terms if one is not term], self.text)
+
+    def other(self, term: Term, value: str) -> str:
+        """The search as a text, with another value of one term."""
+        return write([replace(one, value=value) if one is term else one for one in self.terms], self.text)
 
 
 def read(text: str, names: frozenset[str] = frozenset()) -> Search:

@@ -5,7 +5,7 @@ console's list, the API, saved views, and jobs about everything that matches.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta, tzinfo
 from typing import Any
@@ -60,6 +60,7 @@ _CODE = re.compile(r"[a-z0-9_]{1,60}", re.ASCII)
 class Found:
     """`filters` of a search. `problems`: what was left out, and why; `nothing`: it names something that is not there.
 
+    `instead`: (parameter, its text, name) of partners that may be meant by names that are nobody's.
     `window`: which of `WINDOWS` limits it, "" when the search itself says from when or until when, or names an id.
     """
 
@@ -68,14 +69,16 @@ class Found:
     problems: list[str] = field(default_factory=list)
     nothing: bool = False
     window: str = ""
+    instead: list[tuple[str, str, str]] = field(default_factory=list)
 
 
 class Wrong(ValueError):
     """The value cannot be what its key is about. `missing`: it can, but there is no such thing."""
 
-    def __init__(self, detail: str, *, missing: bool = False) -> None:
+    def __init__(self, detail: str, *, missing: bool = False, alike: Sequence[str] = ()) -> None:
         super().__init__(detail)
         self.missing = missing
+        self.alike = alike
 
 
 def read(text: str, filters: MessageFilters, *, now: datetime, zone: tzinfo = UTC) -> Found:
@@ -86,6 +89,7 @@ def read(text: str, filters: MessageFilters, *, now: datetime, zone: tzinfo = UT
     """
     search = search_terms.read(text, attributes.known().names)
     problems, nothing = list(search.problems), False
+    instead: list[tuple[str, str, str]] = []
     for term in search.terms:
         if term.key not in search_terms.KEYS:
             filters = replace(filters, attributes=(*filters.attributes, (term.key, term.value)))
@@ -94,6 +98,7 @@ def read(text: str, filters: MessageFilters, *, now: datetime, zone: tzinfo = UT
             filters = replace(filters, **values(term, now, zone))
         except Wrong as wrong:
             nothing = nothing or wrong.missing
+            instead += [("q", search.other(term, name), name) for name in wrong.alike]
             problems.append(f"“{term}”: {wrong}" if wrong.missing else f"“{term}” was left out: {wrong}")
     if search.text:
         filters = replace(filters, q=search.text)
@@ -102,7 +107,7 @@ def read(text: str, filters: MessageFilters, *, now: datetime, zone: tzinfo = UT
         return Found(replace(filters, q="", attributes=(*filters.attributes, given)), search, problems, nothing)
     if search.doubtful and not (messages.has_id(search.text) or archive.left(search.text, limit=1)):
         problems += [_no_term(word) for word in search.doubtful]
-    return Found(filters, search, problems, nothing)
+    return Found(filters, search, problems, nothing, instead=instead)
 
 
 def given_attribute(text: str) -> tuple[str, str] | None:
@@ -123,6 +128,7 @@ def of_list(given: Mapping[str, str], *, now: datetime, zone: tzinfo) -> Found:
     searched. What cannot be read is left out and said in `problems`.
     """
     filters, problems, nothing = MessageFilters(), [], False
+    instead: list[tuple[str, str, str]] = []
     for name, key in NAMES.items():
         text = given.get(name, "").strip()[:MOST].replace("\x00", "")
         if not text:
@@ -131,6 +137,7 @@ def of_list(given: Mapping[str, str], *, now: datetime, zone: tzinfo) -> Found:
             filters = replace(filters, **values(Term(key, ":", text), now, zone))
         except Wrong as wrong:
             nothing = nothing or wrong.missing
+            instead += [(name, one, one) for one in wrong.alike]
             problems.append(f"“{text[:60]}” as {name}: {wrong}")
     text = given.get("q", "").strip()[:MOST].replace("\x00", "")
     found = read(text, filters, now=now, zone=zone)
@@ -146,7 +153,7 @@ def of_list(given: Mapping[str, str], *, now: datetime, zone: tzinfo) -> Found:
     if span is not None:
         filters = replace(filters, created_gte=now - span)
     problems += found.problems
-    return Found(filters, found.search, problems, nothing or found.nothing, window)
+    return Found(filters, found.search, problems, nothing or found.nothing, window, instead + found.instead)
 
 
 def _is_narrow(filters: MessageFilters) -> bool:
@@ -239,7 +246,8 @@ def _partner(text: str) -> Mapping[str, Any]:
         chosen = partners.parties().filter(name__icontains=text)
     found = list(chosen.values_list("pk", flat=True)[: _MOST_PARTNERS + 1])
     if not found:
-        raise Wrong("There is no such partner.", missing=True)
+        said, alike = partners.nobody(text)
+        raise Wrong(said, missing=True, alike=alike)
     if len(found) > _MOST_PARTNERS:
         raise Wrong(f"more than {_MOST_PARTNERS} partners have that in their names.")
     return {"partner_ids": tuple(found), "partner_id": None}

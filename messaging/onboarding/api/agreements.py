@@ -15,7 +15,7 @@ from messaging.api.authentication import actor_of
 from messaging.api.conditional import IF_MATCH, item
 from messaging.api.endpoint import Endpoint, operation
 from messaging.api.fields import OptionalReasonBody, ReasonBody, page_of, validated
-from messaging.api.pagination import PAGING, listing, read_list
+from messaging.api.pagination import PAGING, listing, read_list, sort_parameter
 from messaging.api.problems import Problem
 from messaging.api.reading import Param, read_parameters
 from messaging.api.references import id_of
@@ -36,6 +36,7 @@ FILTERS = (
     Param("q", "Part of the TPAId, the name or a party's name."),
     Param("party", "Id, name or identifier of a party.", "party"),
     Param("state", "Only those with a version in this state.", "choice", choices=tuple(VersionState.values)),
+    sort_parameter(*selectors.AGREEMENT_ORDERS),
 )
 _ENDS = {"own_party": "own_party_id", "partner": "partner_id"}
 _POINTS = {"own_endpoint": "own_endpoint_id", "partner_endpoint": "partner_endpoint_id", "services": "allowed"}
@@ -71,7 +72,7 @@ class Agreements(Endpoint):
     def get(self, request: Request) -> Response:
         values, limit, place = read_list(request, FILTERS)
         found = selectors.agreements(search=values["q"] or "", party_id=values["party"], state=values["state"] or "")
-        page = keyset.page(found, order=("tpa_id",), limit=limit, place=place)
+        page = keyset.page(found, order=selectors.AGREEMENT_ORDERS[values["sort"]], limit=limit, place=place)
         return listing(request, values, page, shapes.AgreementSerializer)
 
     @operation(

@@ -17,7 +17,7 @@ from messaging.api.authentication import actor_of
 from messaging.api.conditional import IF_MATCH, expected_revision, item
 from messaging.api.endpoint import Endpoint, operation
 from messaging.api.fields import ReasonBody, page_of, validated
-from messaging.api.pagination import PAGING, listing, read_list
+from messaging.api.pagination import PAGING, listing, read_list, sort_parameter
 from messaging.api.problems import Problem
 from messaging.api.reading import Param, read_parameters
 from messaging.api.references import id_of
@@ -43,6 +43,7 @@ PARTY_FILTERS = (
     Param("q", "Part of a name or identifier."),
     Param("is_own", "Only ours, or only others.", "flag"),
     Param("archived", "Only archived ones, or only the others.", "flag"),
+    sort_parameter(*selectors.PARTY_ORDERS),
 )
 ENDPOINT_FILTERS = (Param("party", "Id, name or identifier of a party.", "party"),)
 CERTIFICATE_FILTERS = (
@@ -78,7 +79,7 @@ class Parties(Endpoint):
     def get(self, request: Request) -> Response:
         values, limit, place = read_list(request, PARTY_FILTERS)
         found = selectors.parties(search=values["q"] or "", is_own=values["is_own"], archived=values["archived"])
-        page = keyset.page(found, order=("name",), limit=limit, place=place)
+        page = keyset.page(found, order=selectors.PARTY_ORDERS[values["sort"]], limit=limit, place=place)
         return listing(request, values, page, shapes.PartySerializer)
 
     @operation(

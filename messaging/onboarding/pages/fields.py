@@ -8,22 +8,27 @@ from typing import Any
 
 from django import forms
 from django.core.exceptions import ValidationError
+from django.utils.text import capfirst
 
 from messaging.access.selectors.reach import read_id
 from messaging.console import zones
 from partners import certificates
+from partners.models import Party
 from rmhub.ids import BadPublicId
 
 Choices = list[tuple[str, str]]
 
 
 class RowsField(forms.CharField):
-    """Rows of texts, one a line. `read` raises ValueError with a sentence that names the line."""
+    """Rows of texts, one a line. `read` raises ValueError with a sentence that names the line.
+
+    `wanted`: without one nothing comes of it.
+    """
 
     widget = forms.Textarea
 
-    def __init__(self, read: Callable[[str], list[Any]], between: str, **kwargs: Any) -> None:
-        self.read, self.between = read, between
+    def __init__(self, read: Callable[[str], list[Any]], between: str, *, wanted: bool = False, **kwargs: Any) -> None:
+        self.read, self.between, self.wanted = read, between, wanted
         super().__init__(**kwargs)
 
     def prepare_value(self, value: Any) -> Any:
@@ -93,6 +98,24 @@ class NamedField(forms.ChoiceField):
         self.choices = offered
 
 
+class ZoneField(forms.ChoiceField):
+    """The time zone of a place, from the list of those that there are; one that is set stays, whatever it is."""
+
+    def __init__(self) -> None:
+        model = Party._meta.get_field("time_zone")
+        super().__init__(required=False, label=capfirst(model.verbose_name), help_text=model.help_text)
+        self.known = [("", "Not known"), *((name, name) for name in zones.names())]
+        self.choices = self.known
+
+    def prepare_value(self, value: Any) -> Any:
+        if value and (value, value) not in self.known:
+            self.choices = [*self.known, (value, value)]
+        return value
+
+    def valid_value(self, value: object) -> bool:
+        return True  # the service knows which there are
+
+
 class SecretText(forms.Textarea):
     """What was posted in it is not sent back."""
 
@@ -101,14 +124,19 @@ class SecretText(forms.Textarea):
 
 
 def read_identifiers(text: str) -> list[tuple[str, str]]:
-    """`DUNS 123456789` a line. Raises ValueError with a sentence that names the line."""
+    """`DUNS 123456789` or `DUNS:123456789` a line. Raises ValueError with a sentence that names the line."""
     found = []
     for number, line in enumerate(text.splitlines(), start=1):
         if not line.strip():
             continue
         scheme, _, value = line.strip().partition(" ")
-        if not value.strip():
-            raise ValueError(f"Line {number}: write the type, a space and the value, such as DUNS 123456789.")
+        if not value:
+            scheme, _, value = line.strip().rpartition(":")
+        scheme = scheme.removesuffix(":")
+        if not scheme or not value.strip():
+            raise ValueError(
+                f"Line {number}: write the type, a space or a colon, and the value, such as DUNS 123456789."
+            )
         found.append((scheme, value.strip()))
     return found
 

@@ -21,6 +21,7 @@ from messaging.onboarding.pages.fields import (
     PemFile,
     RowsField,
     SecretText,
+    ZoneField,
     radios,
     read_identifiers,
     read_services,
@@ -126,13 +127,16 @@ class PartyForm(PartnerForm):
         Group("Who they are", ("name", "identifiers")),
         Group("Contact", ("contact", "time_zone", "hours")),
     )
-    placeholders = {"identifiers": "DUNS 123456789", "time_zone": "Europe/Berlin", "hours": "Mon-Fri 8-17"}
+    placeholders = {"identifiers": "DUNS 123456789", "hours": "Mon-Fri 8-17"}
     identifiers = RowsField(
         read_identifiers,
         " ",
+        wanted=True,
         label="Party identifiers",
-        help_text="One a line: the type, a space, the value. The first is the one that we write into messages.",
+        help_text="One a line: type, space or colon, value. The first is the one that we write into messages.",
     )
+
+    time_zone = ZoneField()
 
     class Meta:
         model = Party

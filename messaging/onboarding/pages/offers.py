@@ -6,7 +6,8 @@ from django.utils.safestring import SafeString
 
 from messaging.choices import OfferState
 from messaging.console import cells
-from messaging.console.resource import Column, Filter, ListPage, Pages
+from messaging.console.filters import Filter
+from messaging.console.resource import Column, ListPage, Pages
 from messaging.models import OfferedCertificate
 from messaging.onboarding.services.offers import OFFERS
 from messaging.templatetags.hub import ago, state

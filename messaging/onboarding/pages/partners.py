@@ -11,12 +11,14 @@ from django.db.models import QuerySet
 from django.http import Http404, HttpRequest, HttpResponse
 from django.http.response import HttpResponseBase
 from django.urls import reverse
+from django.utils.html import format_html_join
 
 from messaging import differences, keyset
 from messaging.access.selectors.reach import read_id
 from messaging.choices import IncidentState, OfferState
-from messaging.console import cells, lists
+from messaging.console import cells, filters, lists
 from messaging.console.access import actor, person, requires
+from messaging.console.filters import Filter
 from messaging.console.lists import Column, ListPage
 from messaging.console.rendering import keyset_page, page, see_other
 from messaging.console.resource import table
@@ -46,14 +48,18 @@ from partners.visibility import limit
 from rmhub import clock
 from rmhub.ids import BadPublicId
 
-_SPANS = ("7", "30", "90", "365")
+_NAMES = 20  # that a field offers at once
+CERTIFICATE_FILTERS = (
+    Filter("partner", "Partner", kind="partner"),
+    Filter("within", "Expires", choices=[(days, f"Within {days} days") for days in ("7", "30", "90", "365")]),
+)
 
 PARTNERS = ListPage(
     name="partners",
     view="console:partners",
     columns=(
         Column("id", "Id", lambda row: row.public_id, only_csv=True),
-        Column("name", "Name", lambda row: row.party.name, tables.NAME, fixed=True),
+        Column("name", "Name", lambda row: row.party.name, tables.NAME, fixed=True, sort="name"),
         Column("whose", "Whose", lambda row: "ours" if row.party.is_own else "partner", tables.WHOSE),
         Column(
             "identifiers",
@@ -71,17 +77,22 @@ PARTNERS = ListPage(
         Column("hours", "Zone and hours", lambda row: f"{row.party.time_zone} {row.party.hours}".strip(), tables.HOURS),
         Column("contact", "Contact", lambda row: row.party.contact, tables.CONTACT),
         Column("archived", "Archived", lambda row: row.party.archived_at, only_csv=True),
-        Column("created", "Created", lambda row: row.party.created_at, only_csv=True),
+        Column("created", "Created", lambda row: row.party.created_at, tables.CREATED, hidden=True, sort="created_at"),
     ),
     api="/api/v1/parties",
     api_query=lambda given: {"q": given["q"], "archived": "true" if given["archived"] else "false"},
+    orders=selectors.PARTY_ORDERS,
+)
+PARTNER_FILTERS = (
+    Filter("q", "Name or identifier contains", kind="search"),
+    Filter("archived", "Archived", kind="check"),
 )
 AGREEMENTS = ListPage(
     name="agreements",
     view="console:agreements",
     columns=(
         Column("id", "Id", lambda row: row[0].public_id, only_csv=True),
-        Column("tpa_id", "Agreement (TPAId)", lambda row: row[0].tpa_id, tables.AGREEMENT, fixed=True),
+        Column("tpa_id", "Agreement (TPAId)", lambda row: row[0].tpa_id, tables.AGREEMENT, fixed=True, sort="tpa_id"),
         Column("name", "Name", lambda row: row[0].name, only_csv=True),
         Column("state", "State", lambda row: row[1].state if row[1] is not None else "", tables.VERSION, fixed=True),
         Column("version", "Version", lambda row: row[1].number if row[1] is not None else None, only_csv=True),
@@ -90,10 +101,17 @@ AGREEMENTS = ListPage(
         Column("between", "Between", lambda row: row[0].partner.name, tables.BETWEEN),
         Column("delivery", "Delivery", tables.DELIVERY.cell, tables.DELIVERY),
         Column("unanswered", "What happens without an answer", lambda row: row[2], tables.UNANSWERED),
+        Column("created", "Created", lambda row: row[0].created_at, tables.MADE, hidden=True, sort="created_at"),
         Column("activated", "In force since", lambda row: getattr(row[1], "activated_at", None), only_csv=True),
     ),
     api="/api/v1/agreements",
-    api_query=lambda given: {"q": given["q"], "state": given["state"]},
+    api_query=lambda given: {"q": given["q"], "state": given["state"], "party": given["partner"]},
+    orders=selectors.AGREEMENT_ORDERS,
+)
+AGREEMENT_FILTERS = (
+    Filter("q", "TPAId, name or party contains", kind="search"),
+    Filter("partner", "Partner", kind="partner"),
+    Filter("state", "State", choices=VersionState.choices),
 )
 
 
@@ -102,21 +120,23 @@ def partner_list(request: HttpRequest) -> HttpResponseBase:
     """Parties by name, ours among them; archived ones only for whoever asks for them."""
     if (other := lists.opened(request, PARTNERS)) is not None:
         return other
-    filters = {"q": _search(request), "archived": "1" if request.GET.get("archived") == "1" else ""}
-    found = selectors.parties(search=filters["q"], archived=bool(filters["archived"]))
+    given = {"q": _search(request), "archived": "1" if request.GET.get("archived") == "1" else ""}
+    _, order = lists.order(request, PARTNERS)
+    found = selectors.parties(search=given["q"], archived=bool(given["archived"]))
     if lists.csv_wanted(request):
 
         def fetch(place: Place | None, limit: int) -> Page[PartnerRow]:
-            rows = keyset.page(found, order=("name",), limit=limit, place=place)
+            rows = keyset.page(found, order=order, limit=limit, place=place)
             return Page(_partner_rows(rows.rows), rows.following, rows.previous)
 
         return lists.csv(request, PARTNERS, fetch)
-    context = keyset_page(request, "console.partners", found, order=("name",), filters=filters)
-    context |= filters | {"why_not": why_not(person(request), parties.SCOPE)} | lists.tools(request, PARTNERS, filters)
+    context = keyset_page(request, "console.partners", found, order=order, filters=given)
+    context |= {"why_not": why_not(person(request), parties.SCOPE), "filtered": any(given.values())}
+    context |= lists.tools(request, PARTNERS, given)
+    context["bar"] = filters.bar(request, "partners", PARTNER_FILTERS, given)
     context["rows"] = _partner_rows(context["rows"])
-    context["table"] = table(
-        "Parties by name", PARTNERS.shown(context["hide"]), context["rows"], about=cells.row_id, keys=True
-    )
+    shown = PARTNERS.shown(context["hide"], context["sorts"])
+    context["table"] = table("Parties", shown, context["rows"], about=cells.row_id, keys=True)
     return page(request, "console/onboarding/partners.html", context)
 
 
@@ -131,6 +151,15 @@ def _partner_rows(parties: Iterable[Party]) -> list[PartnerRow]:
 def _of_worst(row: PartnerRow, name: str) -> float | int | None:
     value: float | int | None = getattr(row.worst, name) if row.worst is not None else None
     return round(value, 2) if value is not None else None
+
+
+@requires("partners:read")
+def partner_names(request: HttpRequest) -> HttpResponse:
+    """Names of partners that contain what was typed into a filter, as the choices of that field."""
+    typed = next((text for text in map(request.GET.get, ("q", "partner", "party")) if text), "")
+    found = selectors.parties(is_own=False, archived=False, search=typed.strip()[:120].replace("\x00", ""))
+    names = found.prefetch_related(None).values_list("name", flat=True)[:_NAMES]
+    return HttpResponse(format_html_join("", '<option value="{}"></option>', ((name,) for name in names)))
 
 
 @requires("partners:read")
@@ -183,7 +212,9 @@ def certificate_list(request: HttpRequest) -> HttpResponse:
     """All certificates and credentials that end, the first ones in front."""
     within = request.GET.get("within", "")
     days = int(within) if within.isascii() and within.isdigit() and len(within) < 5 else None
-    rows = onboarding.certificates(within_days=days)
+    partner = filters.partner_of(request)
+    rows = [] if partner.missing else onboarding.certificates(within_days=days, party_id=partner.key)
+    given = {"within": "" if days is None else str(days), "partner": partner.text}
     context = {
         "rows": rows,
         "table": table(
@@ -192,8 +223,8 @@ def certificate_list(request: HttpRequest) -> HttpResponse:
             rows,
             about=lambda row: {"data-testid": "certificate-row", "data-state": row.state},
         ),
-        "within": "" if days is None else str(days),
-        "spans": _SPANS,
+        "filtered": any(given.values()),
+        "bar": filters.bar(request, "certificates", CERTIFICATE_FILTERS, given, partner=partner),
         "offered": onboarding.offers(state=OfferState.WAITING).count(),
     }
     return page(request, "console/onboarding/certificates.html", context)
@@ -224,19 +255,27 @@ def agreement_list(request: HttpRequest) -> HttpResponseBase:
     search = _search(request)
     state = request.GET.get("state", "")
     state = state if state in VersionState.values else ""
-    found = selectors.agreements(search=search, state=state)
-    filters = {"q": search, "state": state}
+    partner = filters.partner_of(request)
+    _, order = lists.order(request, AGREEMENTS)
+    found = selectors.agreements(search=search, state=state, party_id=partner.key)
+    if partner.missing:
+        found = found.none()
+    given = {"q": search, "state": state, "partner": partner.reference}
     if lists.csv_wanted(request):
 
         def fetch(place: Place | None, limit: int) -> Page[AgreementRow]:
-            rows = keyset.page(found, order=("tpa_id",), limit=limit, place=place)
+            rows = keyset.page(found, order=order, limit=limit, place=place)
             return Page(_with_versions(rows.rows), rows.following, rows.previous)
 
         return lists.csv(request, AGREEMENTS, fetch)
-    context = keyset_page(request, "console.agreements", found, order=("tpa_id",), filters=filters)
-    context |= filters | {"states": VersionState.choices} | lists.tools(request, AGREEMENTS, filters)
+    context = keyset_page(request, "console.agreements", found, order=order, filters=given)
+    context |= lists.tools(request, AGREEMENTS, given, partner.meant())
+    context |= {
+        "filtered": any(given.values()),
+        "bar": filters.bar(request, "agreements", AGREEMENT_FILTERS, given, partner=partner),
+    }
     context["rows"] = _with_versions(context["rows"])
-    context["table"] = tables.agreements(context["rows"], AGREEMENTS.shown(context["hide"]))
+    context["table"] = tables.agreements(context["rows"], AGREEMENTS.shown(context["hide"], context["sorts"]))
     context["why_not"] = why_not(person(request), agreements.SCOPE)
     return page(request, "console/onboarding/agreements.html", context)
 

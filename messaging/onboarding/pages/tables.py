@@ -64,6 +64,8 @@ HOURS = Column(
     "text-soft",
     narrow="Hours",
 )
+CREATED = Column("Created", lambda row: ago(row.party.created_at), "nowrap", zoned=True)
+MADE = Column("Created", lambda row: ago(row[0].created_at), "nowrap", zoned=True)
 CONTACT = Column("Contact", lambda row: Truncator(row.party.contact).chars(80) or "—", "text-soft")
 
 

@@ -17,7 +17,7 @@ from messaging.api.endpoint import OCTETS, AnyOctets, Endpoint, operation
 from messaging.api.fields import IdOut, RowSerializer, page_of
 from messaging.api.handlers import listed, shown
 from messaging.api.octets import attachment
-from messaging.api.pagination import PAGING, listing, read_list
+from messaging.api.pagination import PAGING, listing, read_list, sort_parameter
 from messaging.api.problems import Problem
 from messaging.api.reading import Param, read_parameters
 from messaging.api.references import id_of
@@ -44,6 +44,7 @@ AUDIT_FILTERS = (
     Param("result", "Whether it was done, or refused.", "choice", choices=("done", "denied")),
     Param("text", "Words in the reason or in the object's name."),
     *_TIMES,
+    sort_parameter(*records.AUDIT_ORDERS),
 )
 CHAIN_PARAMETERS = (
     Param("first", "Number of the entry to begin with.", "number", minimum=1, maximum=999_999_999, default=1),
@@ -181,9 +182,10 @@ class AuditLog(Endpoint):
     def get(self, request: Request) -> Response:
         values, limit, place = read_list(request, AUDIT_FILTERS)
         given = {name: value for name, value in values.items() if value is not None}
+        order = records.AUDIT_ORDERS[given.pop("sort")]
         found = records.audit_entries(object_id=given.pop("object", ""), **given)
         with messages.bounded():
-            page = keyset.page(found, order=("-id",), limit=limit, place=place)
+            page = keyset.page(found, order=order, limit=limit, place=place)
         return listing(request, values, page, AuditEntrySerializer)
 
 

@@ -25,6 +25,11 @@ _SLACK = timedelta(hours=1)
 _NUMBER = re.compile(r"(?:INC-)?([0-9]{1,9})", re.IGNORECASE | re.ASCII)
 
 
+# The orders of these lists, by what the API calls them.
+INCIDENT_ORDERS = {"-number": ("-number",), "number": ("number",)}
+AUDIT_ORDERS = {"-created_at": ("-id",), "created_at": ("id",)}
+
+
 def incidents(
     *,
     states: tuple[str, ...] = (),

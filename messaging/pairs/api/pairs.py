@@ -194,10 +194,9 @@ FILTERS = (
     Param("direction", "out or in.", "choice", choices=tuple(Direction.values)),
     Param("partner", "Id, name or identifier of a party.", "party"),
     Param("resync", "true: those that need resync after a loss of memory, in whatever state.", "flag"),
-    Param("q", "Part of the code or of a URI."),
-    sort_parameter("code", "-code", "severity"),
+    Param("q", "Part of the code, of a URI or of the partner's name."),
+    sort_parameter(*pairs.ORDERS),
 )
-_ORDERS = {"code": ("code",), "-code": ("-code",), "severity": ("severity", "code")}
 _ETAG = OpenApiParameter("ETag", str, OpenApiParameter.HEADER, response=[200], description="For If-Match.")
 _REASON = OpenApiExample("With a reason", value={"reason": "New certificate installed by GLOBEX"}, request_only=True)
 
@@ -223,7 +222,7 @@ class Pairs(Endpoint):
             search=values["q"] or "",
             resync=values["resync"],
         )
-        page = keyset.page(found, order=_ORDERS[values["sort"]], limit=limit, place=place)
+        page = keyset.page(found, order=pairs.ORDERS[values["sort"]], limit=limit, place=place)
         now = clock.now()
         return listing(request, values, page, lambda rows: represent(rows, now))
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from datetime import datetime
 from functools import lru_cache, partial
 from typing import Any
+from urllib.parse import quote
 
 from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse
@@ -16,11 +18,11 @@ from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
 from messaging import keyset
-from messaging.access.selectors.reach import read_id
 from messaging.bulk.pages import buttons as bulk
 from messaging.choices import Direction
-from messaging.console import lists
+from messaging.console import filters, lists
 from messaging.console.access import Person, person, requires
+from messaging.console.filters import Filter
 from messaging.console.lists import Column, ListPage
 from messaging.console.rendering import keyset_page, page
 from messaging.console.resource import table
@@ -37,12 +39,9 @@ from messaging.pairs.selectors import circuits, newer, pairs, screens, sequence
 from messaging.pairs.selectors.screens import TROUBLED, PairRow, PairScreen
 from messaging.pairs.selectors.verbs import VerbState, verb_states
 from messaging.pairs.services import probing
-from partners.models import Party
 from rmhub import clock
-from rmhub.ids import BadPublicId, public_id
+from rmhub.ids import public_id
 
-_ORDER = ("severity", "code")
-_MOST_PARTNERS = 500  # in the field that narrows the list to one
 Content = Callable[[HttpRequest, PairScreen], dict[str, Any]]  # what a tab shows
 TABS = (
     ("overview", "Overview"),
@@ -57,8 +56,8 @@ PAIRS = ListPage(
     name="pairs",
     view="console:pairs",
     columns=(
-        Column("state", "State", lambda row: row.diagnosis.state, fixed=True),
-        Column("code", "Pair", lambda row: row.pair.code, fixed=True),
+        Column("state", "State", lambda row: row.diagnosis.state, fixed=True, sort="severity"),
+        Column("code", "Pair", lambda row: row.pair.code, fixed=True, sort="code"),
         Column("partner", "Partner", lambda row: row.pair.partner.name, only_csv=True),
         Column("direction", "Direction", lambda row: row.pair.direction, only_csv=True),
         Column("sender", "Sender URI", lambda row: row.pair.sender_uri, only_csv=True),
@@ -83,8 +82,16 @@ PAIRS = ListPage(
         "partner": given["partner"],
         "resync": given["resync"],
         "q": given["q"],
-        "sort": "severity",
     },
+    orders=pairs.ORDERS,
+    usual="severity",
+)
+FILTERS = (
+    Filter("q", "Code, URI or partner contains", kind="search"),
+    Filter("state", "State", kind="tab"),
+    Filter("partner", "Partner", kind="partner"),
+    Filter("direction", "Direction", choices=Direction.choices),
+    Filter("resync", "Needs resync", choices=(("true", "Yes"), ("false", "No"))),
 )
 
 
@@ -104,41 +111,41 @@ def pair_list(request: HttpRequest) -> HttpResponseBase:
     """All pairs, the ones that need somebody first."""
     if (other := lists.opened(request, PAIRS)) is not None:
         return other
-    filters = {
+    given = {
         "state": _known(request.GET.get("state", ""), pairs.STATE_NAMES),
         "direction": _known(request.GET.get("direction", ""), Direction.values),
-        "partner": request.GET.get("partner", "").strip()[:40].replace("\x00", ""),
         "resync": _known(request.GET.get("resync", ""), ("true", "false")),
         "q": request.GET.get("q", "").strip()[:120].replace("\x00", ""),
     }
-    partner = _partner(filters["partner"]) if filters["partner"] else None
+    partner = filters.partner_of(request)
+    given["partner"] = partner.reference
+    _, order = lists.order(request, PAIRS)
     found = pairs.pairs(
-        states=(filters["state"],) if filters["state"] else (),
-        direction=filters["direction"],
-        partner_id=partner.pk if partner is not None else None,
-        search=filters["q"],
-        resync=filters["resync"] == "true" if filters["resync"] else None,
+        states=(given["state"],) if given["state"] else (),
+        direction=given["direction"],
+        partner_id=partner.key,
+        search=given["q"],
+        resync=given["resync"] == "true" if given["resync"] else None,
     )
-    if filters["partner"] and partner is None:
+    if partner.missing:
         found = found.none()
     if lists.csv_wanted(request):
 
         def fetch(place: Place | None, limit: int) -> Page[PairRow]:
-            rows = keyset.page(found, order=_ORDER, limit=limit, place=place)
+            rows = keyset.page(found, order=order, limit=limit, place=place)
             return Page(screens.pair_rows(rows.rows, clock.now()), rows.following, rows.previous)
 
         return lists.csv(request, PAIRS, fetch)
-    context = keyset_page(request, "console.pairs", found, order=_ORDER, filters=filters)
+    context = keyset_page(request, "console.pairs", found, order=order, filters=given)
     me = person(request)
     context["rows"] = [
         (row, _buttons((state for state in verb_states(row.pair, row.terms) if state.enabled), me))
         for row in screens.pair_rows(context["rows"], clock.now())
     ]
     counts = screens.counts_by_state()
-    context |= {"filters": filters, "counts": counts, "total": sum(counts.values()), "directions": Direction.choices}
-    context |= {"partner": partner, "partners": pairs.partners_of_pairs()[: _MOST_PARTNERS + 1]}
-    context["most_partners"] = _MOST_PARTNERS
-    context |= lists.tools(request, PAIRS, filters)
+    context |= {"given": given, "counts": counts, "total": sum(counts.values()), "filtered": any(given.values())}
+    context["bar"] = filters.bar(request, "pairs", FILTERS, given, partner=partner)
+    context |= lists.tools(request, PAIRS, given, partner.meant())
     context["new_partner"] = reverse("console:onboarding-new") if "partners:write" in me.scopes else ""
     context["lacks_ping"] = me.lacks("pairs:operate")
     context["bulk_actions"] = bulk.actions(request, *_BULK, labels=_BULK_LABELS)
@@ -166,12 +173,67 @@ def _buttons(states: Iterable[VerbState], me: Person) -> list[tuple[PairVerb, st
     return found
 
 
-def _partner(reference: str) -> Party | None:
-    """The partner that the list is narrowed to; None when there is none of this id with a pair."""
-    try:
-        return pairs.partners_of_pairs().filter(pk=read_id("par", reference)).first()
-    except BadPublicId:
-        return None
+@dataclass(frozen=True, slots=True)
+class Action:
+    """What a pair's page offers. `post`: done by a press, without a question; `why_not`: what is in the way.
+
+    `first`: it is what helps now; `danger`: it cannot be taken back, and stands apart; `keyed`: the key R presses it.
+    """
+
+    name: str
+    label: str
+    icon: str
+    href: str
+    why_not: str = ""
+    until: datetime | None = None
+    first: bool = False
+    danger: bool = False
+    dialog: bool = True
+    post: bool = False
+    keyed: bool = False
+
+
+def _actions(screen: PairScreen, me: Person) -> tuple[Action | None, list[Action]]:
+    """What helps most, and the others: what can be done first, what cannot be taken back last."""
+    pair, diagnosis = screen.pair, screen.diagnosis
+    out = pair.direction == Direction.OUT
+    found = []
+    if diagnosis.cause is not None and diagnosis.cause.code == "outcome_unknown" and diagnosis.state == "active":
+        href = f"{reverse('console:in-doubt')}?tab=outbound"
+        found.append(Action("decide", "Decide about them", "help-circle", href, first=True, dialog=False))
+    for verb, why_not, until in _buttons(screen.verbs, me):
+        found.append(
+            Action(
+                f"verb-{verb.slug}",
+                verb.label,
+                verb.icon,
+                reverse("console:pair-verb", args=[pair.code, verb.slug]),
+                why_not,
+                until,
+                first=verb.colour == "primary",
+                danger=verb.colour == "danger",
+                keyed=verb.slug in ("resume", "retry-now"),
+            )
+        )
+    if (endpoint := _endpoint(screen)) and "partners:write" in me.scopes:
+        href = reverse("console:endpoint-certificates", args=[endpoint])
+        href = f"{href}?next={quote(reverse('console:pair', args=[pair.code]))}"
+        found.append(Action("replace-certificate", "Replace certificate", "shield-check", href))
+    if out:
+        missing = me.lacks("pairs:operate")
+        why_not = f"Needs the role {missing}." if missing else ""
+        href = reverse("console:pair-ping", args=[pair.code])
+        found.append(Action("ping", "Ping partner", "activity", href, why_not, first=True, post=True))
+    head = screen.head
+    if out and head is not None and head.state not in ("sending", "delivered"):
+        missing = me.lacks("messages:cancel")
+        why_not = f"Needs the role {missing}." if missing else ""
+        label = f"Cancel #{head.sequence_number}" if head.sequence_number else "Cancel message"
+        href = reverse("console:message-cancel", args=[head.public_id])
+        found.append(Action("verb-cancel", label, "ban", href, why_not, danger=True))
+    primary = next((one for one in found if one.first and not one.why_not), None)
+    others = [one for one in found if one is not primary]
+    return primary, sorted(others, key=lambda one: (one.danger, bool(one.why_not)))
 
 
 def _tabs(screen: PairScreen) -> list[tuple[str, str, int]]:
@@ -187,18 +249,16 @@ def _head(request: HttpRequest, screen: PairScreen) -> dict[str, Any]:
     troubled = screen.diagnosis.state in (*TROUBLED, "disabled")
     report = circuits.newest_of_pair(pair.pk) if pair.direction == Direction.OUT else None
     pinged = request.GET.get("pinged", "")
-    cancellable = screen.head is not None and screen.head.state not in ("sending", "delivered")
+    primary, others = _actions(screen, me)
     return {
-        "buttons": _buttons(screen.verbs, me),
+        "primary": primary,
+        "more": [one for one in others if not one.danger],
+        "final": [one for one in others if one.danger],
         "troubled": troubled,
         "changed": newer.since_last_success(pair, screen.terms) if troubled else [],
         "runbook": rendered(pair.runbook) if pair.runbook and troubled else "",
         "report": report if report is not None and (troubled or report.public_id == pinged) else None,
         "steps": tables.probe(report) if report is not None else None,
-        "certificate_of": _endpoint(screen) if screen.diagnosis.cause is not None else "",
-        "lacks_ping": me.lacks("pairs:operate"),
-        "lacks_cancel": me.lacks("messages:cancel"),
-        "cancellable": screen.head if cancellable and pair.direction == Direction.OUT else None,
     }
 
 

@@ -227,8 +227,14 @@ def probe(report: ProbeReport) -> dict[str, Any]:
     )
 
 
+_NAMED = 5  # partners of a server that are named; of many more it is said that there are
+
+
 def _server(row: CircuitRow) -> SafeString:
-    circuit, users = row.circuit, ", ".join(row.partners)
+    circuit, users = row.circuit, ", ".join(row.partners[:_NAMED])
+    if others := row.partners[_NAMED:]:
+        folded = "{} <details><summary>and {} more</summary>{}</details>"
+        users = format_html(folded, users, len(others), ", ".join(others))
     if not users and circuit.pair:
         users = f"tried for {circuit.pair.code}, under terms that are no longer in force"
     said = '<span class="strong mono wrap">{}</span><div class="text-soft">{}</div>'

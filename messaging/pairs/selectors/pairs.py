@@ -9,15 +9,12 @@ from typing import TYPE_CHECKING, TypedDict
 
 from django.db.models import Case, CharField, IntegerField, Min, Q, QuerySet, Value, When
 
-from messaging.access.selectors.reach import named, read_id
+from messaging.access.selectors.reach import named
 from messaging.choices import MessageState
 from messaging.exceptions import NotFound
 from messaging.models import Message, Pair, Transmission
 from messaging.protocol.pair_state import Flow, Gate
-from partners import selectors as partners
-from partners.models import Party
 from partners.visibility import limit
-from rmhub.ids import BadPublicId
 
 # The state word of a pair (`choices.PAIR_LOOKS`), the worst first: the first condition that holds.
 STATES: tuple[tuple[str, Q], ...] = (
@@ -32,6 +29,13 @@ STATES: tuple[tuple[str, Q], ...] = (
     ("active", Q()),
 )
 STATE_NAMES = tuple(name for name, _ in STATES)
+ORDERS = {
+    "code": ("code",),
+    "-code": ("-code",),
+    "severity": ("severity", "code"),
+    "-created_at": ("-id",),
+    "created_at": ("id",),
+}
 
 
 if TYPE_CHECKING:
@@ -56,7 +60,7 @@ def pairs(
 ) -> QuerySet[RatedPair]:
     """Pairs with parties and head of line, each with `state` and `severity` (0 = worst). Not ordered.
 
-    Unique orders for pages: ("code",), ("severity", "code"). `search` looks in the code and in the URIs.
+    They page by `ORDERS`. `search` looks in the code, in the URIs and in the partner's name.
     `resync`: those that need it whatever their state is, or those that do not.
     """
     found = limit(Pair.objects.select_related("own_party", "partner", "in_flight"), "partner")
@@ -83,23 +87,12 @@ def pairs(
         found = found.filter(resync_since__isnull=not resync)
     if search:
         found = found.filter(
-            Q(code__icontains=search) | Q(sender_uri__icontains=search) | Q(receiver_uri__icontains=search)
+            Q(code__icontains=search)
+            | Q(sender_uri__icontains=search)
+            | Q(receiver_uri__icontains=search)
+            | Q(partner__name__icontains=search)
         )
     return found
-
-
-def partners_of_pairs() -> QuerySet[Party]:
-    """Those with whom there is a pair, by name."""
-    return limit(Party.objects.filter(pk__in=Pair.objects.values("partner")), "pk").order_by("name")
-
-
-def partner_name(reference: str) -> str:
-    """What a partner is called that a filter names by id; "" for one that is not there."""
-    try:
-        found = partners.parties().filter(pk=read_id("par", reference)).first() if reference else None
-    except BadPublicId:
-        return ""
-    return found.name if found is not None else ""
 
 
 def pair(reference: str | uuid.UUID) -> RatedPair:

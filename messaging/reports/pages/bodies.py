@@ -120,15 +120,17 @@ def timing(request: HttpRequest, shown: Shown) -> dict[str, Any]:
     assert shown.run is not None
     choices = report_figures.timing_choices(shown.run.pk)
     better = [one for one in choices if not one.fits]
-    of = request.GET.get("of", "")
-    chosen = next((one for one in choices if public_id("agr", one.agreement_id) == of), None)
+    of, only = request.GET.get("of", ""), bool(better) and request.GET.get("better") == "1"
+    offered = better if only else choices
+    chosen = next((one for one in offered if public_id("agr", one.agreement_id) == of), None)
     chosen = chosen or next(iter(better or choices), None)
     context: dict[str, Any] = {
         "agreements": len(choices),
         "unadvised": report_figures.timing_unadvised(shown.run.pk),
         "changed": len(better),
+        "only": only,
         "choices": [
-            (public_id("agr", one.agreement_id), f"{one.now.agreement} · {one.now.partner}") for one in choices
+            (public_id("agr", one.agreement_id), f"{one.now.agreement} · {one.now.partner}") for one in offered
         ],
     }
     return context | _proposal(shown.run, chosen) if chosen is not None else context

@@ -17,6 +17,7 @@ from django.utils.text import Truncator, capfirst
 from messaging import keyset
 from messaging.console import cells
 from messaging.console.access import actor, requires
+from messaging.console.filters import Filter, bar
 from messaging.console.rendering import as_context, dialog, keyset_page, page, read_place, see_other
 from messaging.console.resource import Column, table
 from messaging.exceptions import InvalidSubmission
@@ -113,6 +114,12 @@ def _files(run: PipelineRun) -> dict[str, Any]:
     return table("Files that the run wrote", columns, run.artifacts)
 
 
+FILTERS = (
+    Filter("job", "Job", choices=PipelineJob.choices),
+    Filter("state", "State", choices=RunState.choices),
+)
+
+
 @requires("reports:read", whole_hub=True)
 def run_list(request: HttpRequest) -> HttpResponse:
     """Newest first, with what the lake holds. The first page is live."""
@@ -127,9 +134,8 @@ def run_list(request: HttpRequest) -> HttpResponse:
     now, busy, lake = clock.now(), pipeline.busy(), pipeline.lake()
     context["rows"] = [pipeline.progress(one, now, busy=busy) for one in context["rows"]]
     context |= {
-        "filters": filters,
-        "jobs": PipelineJob.choices,
-        "states": RunState.choices,
+        "bar": bar(request, "runs", FILTERS, filters),
+        "filtered": any(filters.values()),
         "lake": lake,
         "in_lake": table("What the lake holds", _LAKE, lake.entities),
         "table": table(

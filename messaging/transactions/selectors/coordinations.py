@@ -71,12 +71,15 @@ def coordinations(
     return found.filter(_exact(q)) if q else found
 
 
+ORDERS = {"-created_at": ("-id",), "created_at": ("id",)}  # by what the API calls them
+
+
 def coordination_page(
-    found: QuerySet[Coordination], *, limit: int, place: keyset.Place | None = None
+    found: QuerySet[Coordination], *, order: tuple[str, ...] = ("-id",), limit: int, place: keyset.Place | None = None
 ) -> keyset.Page[Coordination]:
-    """A page of `coordinations`, newest first. Raises messages.TooBroad when the search takes too long."""
+    """A page of `coordinations`, newest first unless `order` says so. Raises messages.TooBroad."""
     with bounded():
-        return keyset.page(found, order=("-id",), limit=limit, place=place)
+        return keyset.page(found, order=order, limit=limit, place=place)
 
 
 def coordination(reference: str | uuid.UUID) -> Coordination:

@@ -44,7 +44,8 @@ from rmhub.roles import scopes_of
 
 admin = User.objects.get(username="admin")
 print(tokens.token_create(
-    owner=admin, name="tutorial", scopes=["messages:write"], actor=Actor("admin"), granted_by=scopes_of(admin)
+    owner=admin, name="tutorial", scopes=["messages:write", "messages:read", "events:read"],
+    actor=Actor("admin"), granted_by=scopes_of(admin),
 )[1])
 print(webhooks.endpoint_create(url="URL", name="tutorial", types=[], actor=Actor("admin"))[1])
 """

@@ -323,6 +323,7 @@ PAGES: list[Page] = [
         for verb in POLLERS.verbs
     ),
     Page("partners", V),
+    Page("partner-names", V),
     Page("partner", V, lambda w: (w.partner.public_id,)),
     Page("party-new", A, post={}),
     Page("party-edit", A, lambda w: (w.partner.public_id,), post={}),
@@ -432,6 +433,7 @@ DOWNLOADS = (
     "pipeline-file",
     "pair-export",
     "incident-post-mortem",
+    "partner-names",
     "job-results",
     "job-export",
     "bundle-download",

@@ -112,6 +112,22 @@ def test_what_is_wrong_stands_beside_its_field(admin: Client, given: dict[str, s
     assert not Party.objects.filter(name="Globex").exists()
 
 
+def test_a_form_marks_what_it_needs_and_says_all_that_is_wrong_at_once(admin: Client) -> None:
+    page = tree(admin, "/partners/add/")
+    assert page.xpath("//form[@data-testid='form']//*[@aria-required='true']/@name") == ["name", "identifiers"]
+    assert page.xpath("//select[@name='time_zone']/option[@value='Europe/Berlin']")
+    answer = change(admin, "/partners/add/", name="", identifiers="DUNS")
+    links = html.fromstring(answer.content).xpath("//*[@id='form-errors']//a/@href")
+    assert {"#field-name", "#field-identifiers"} <= set(links)
+
+
+@pytest.mark.parametrize("text", ["DUNS 300441", "DUNS:300441", "DUNS: 300441", "  DUNS   300441 "])
+def test_an_identifier_is_written_with_a_space_or_a_colon(admin: Client, text: str) -> None:
+    assert change(admin, "/partners/add/", name="Globex", identifiers=text).status_code == 303
+    (one,) = Party.objects.get(name="Globex").identifiers.all()
+    assert (one.context, one.value) == ("DUNS", "300441")
+
+
 def test_somebody_else_was_faster(admin: Client) -> None:
     party = make_party("Globex")
     url = f"/partners/{party.public_id}/edit/"

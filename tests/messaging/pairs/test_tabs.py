@@ -308,7 +308,7 @@ def test_buttons_say_until_when_an_attempt_is_on_the_wire(time: FrozenClock) -> 
     submit(side)
     claim_due(limit=1)
     page = html.fromstring(browser().get(_url(side.outbound)).content)
-    why = page.get_element_by_id("why-skip-head")
+    why = page.get_element_by_id("why-verb-skip-head")
     assert why.text_content().startswith("An attempt is on the wire; wait for its outcome. At the latest in 5")
 
 

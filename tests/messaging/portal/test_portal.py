@@ -348,4 +348,4 @@ def test_messages_are_found_by_id_direction_state_and_day(near: PartnerSide) -> 
     assert ids(state="done") == {sent.public_id}
     assert ids(since="2020-01-01", until="2999-01-01") == {sent.public_id, waiting.public_id}
     assert ids(until="2020-01-01") == set()
-    assert "Write a day" in client.get("/portal/messages/", {"since": "yesterday"}).content.decode()
+    assert "Write a day or a time" in client.get("/portal/messages/", {"since": "yesterday"}).content.decode()

@@ -369,6 +369,9 @@ def test_timing_shows_before_and_after_and_offers_a_draft_to_who_may(reports: di
     rows = page.xpath("//section[@aria-labelledby='chart-comparison']//tbody/tr")
     assert [cell.text for cell in rows[0].xpath("./*")] == ["Attempts", "70,312", "62,480"]
     assert not _text(page, "unadvised")
+    assert len(page.xpath("//select[@id='filter-of']/option")) == 4
+    better = _page("/reports/timing/?better=1")
+    assert better.xpath("//select[@id='filter-of']/option/@value") == [key]
     viewer = _page("/reports/timing/")
     assert not viewer.xpath("//a[@data-testid='timing-draft']")
     assert "Needs the role admin." in _text(viewer, "proposal")

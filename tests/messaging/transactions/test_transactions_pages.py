@@ -274,8 +274,11 @@ def test_transactions_in_doubt_are_groups_with_a_list_and_a_way_to_settle(time: 
     assert href == f"/transactions/?doubtful=yes&doubt=heuristic_outcome&party={taker.party.public_id}"
     listed = page(href)
     assert [row.get("id") for row in listed.xpath("//tr[starts-with(@id, 'row-txn')]")] == [f"row-{one.public_id}"]
-    (only,) = listed.xpath("//*[@data-testid='only']")
-    assert only.text_content() == "Only those of Stock in doubt for one reason: Outcomes contradict each other."
+    assert [chip.xpath("string(span)") for chip in listed.xpath("//li[@class='chip']")] == [
+        "Partner: Stock",
+        "In doubt: In doubt",
+        "In doubt because: Outcomes contradict each other",
+    ]
     settle = f"{of(one)}participants/{taker.public_id}/settle/forget/"
     (row,) = tree.xpath("//tr[@data-testid='doubtful-transaction']")
     assert row.xpath(f".//a[@href='{settle}']")[0].text_content().split() == ["Give", "up…", "Stock"]
