@@ -90,7 +90,7 @@
     event.detail.shouldSwap = true;
     event.detail.isError = false;
   });
-  document.body.addEventListener("htmx:afterSwap", (event) => {
+  document.body.addEventListener("htmx:afterSettle", (event) => { // by then a field with autofocus has had its turn
     if (event.detail.target !== dialog) return;
     offerReasons(dialog);
     const wrong = dialog.querySelector("#form-errors");

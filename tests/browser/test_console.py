@@ -367,6 +367,7 @@ def test_what_else_can_be_done_to_a_pair_is_in_a_menu_that_the_keyboard_opens(op
     page.keyboard.press("Enter")
     shown = page.locator(".verbs .menu-item")
     assert shown.last.evaluate("one => one.classList.contains('text-bad') || Boolean(one.closest('.menu-apart'))")
+    page.locator("#verb-skip-head").click(trial=True)  # the card does not cut the menu off
     page.focus("#verb-skip-head")
     page.keyboard.press("Enter")
     expect(page.locator("dialog[open] #field-reason")).to_be_focused()

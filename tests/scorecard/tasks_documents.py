@@ -108,6 +108,7 @@ def ask_and_decide(player: Player, world: World) -> None:
     player.press("choice-delivered")
     player.type("dialog[open] [name=reason]", "The partner says: processed")
     player.press("dialog[open] [data-testid=settle-do]")
+    expect(player.page.locator("dialog[open]")).to_have_count(0)
     player.sees(".alert-success")
     player.stop()
     if (state := world.api("GET", f"/messages/{doubtful['id']}")["state"]) != "delivered":
