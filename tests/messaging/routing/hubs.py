@@ -225,7 +225,8 @@ def _look_at(schema: str, snapshot: registry.Registry | None) -> None:
     root = Path(settings.RMHUB_STORE_DIR)
     root = root.parent if root.name.startswith("hub_") else root
     settings.RMHUB_STORE_DIR = root / schema if schema != "public" else root
-    for cache in (subscriptions, hub_memory, forgetting):
+    subscriptions.current.forget()
+    for cache in (hub_memory, forgetting):
         cache.reset()
 
 
