@@ -4,14 +4,18 @@ anything else, whatever the partners are called.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
+from django.contrib.auth.models import User
 from playwright.sync_api import Page
 
-from messaging.models import Pair, Trigger
+from messaging.models import Access, Pair, Trigger
 from partners.models import Agreement, Party
 from rmhub import clock
+from rmhub.roles import Role
 from tests import sizes
 from tests.browser.conftest import Open
-from tests.messaging.console.pages import DOWNLOADS, PAGES
+from tests.messaging.console.pages import DOWNLOADS, PAGES, PORTAL_PAGES
 from tests.messaging.console.scenes import World, world
 
 WIDTHS = (1440, 1024, 400)
@@ -37,6 +41,7 @@ LISTS = frozenset(
         "routes",
         "rejections",
         "webhooks",
+        "portal-messages",
     ]
 )
 
@@ -124,7 +129,7 @@ def _wrong(page: Page, entry: str, url: str) -> list[str]:
     return found
 
 
-def test_boxes_of_pages_fit_whatever_partners_are_called(open_console: Open) -> None:
+def test_boxes_of_pages_fit_whatever_partners_are_called(open_console: Open, person: Callable[..., User]) -> None:
     with clock.frozen(clock.now()) as time:
         scene: World = world(time)
     _renamed()
@@ -132,9 +137,11 @@ def test_boxes_of_pages_fit_whatever_partners_are_called(open_console: Open) -> 
     page = open_console("/")
     shown = [entry for entry in PAGES if entry.get and entry.name not in (*DOWNLOADS, "login", "logout")]
     chosen = shown if sizes.ALL else [one for at, one in enumerate(shown) if one.name in LISTS or at % 9 == 0]
+    Access.objects.create(user=person(Role.PARTNER, "pia"), limited=True, partner=scene.partner)
+    portal = open_console("/portal/", role=Role.PARTNER, name="pia")
     problems = {}
-    for entry in chosen:
-        if found := _wrong(page, entry.name, entry.url(scene)):
+    for shows, entry in [(page, one) for one in chosen] + [(portal, one) for one in PORTAL_PAGES if one.get]:
+        if found := _wrong(shows, entry.name, entry.url(scene)):
             problems[entry.name] = found
             print(entry.name, *found, sep="\n    ")  # a failed assertion shows only the first of many
     assert not problems

@@ -3,7 +3,7 @@
     make scorecard                (ARGS="--messages 100000 --only T1,T3" for less)
 
 2 points: done within the presses and within a quarter of the seconds that a person may take (a script reads and types
-at once); 1: within twice of both; 0: neither, or not done. The last line is `SCORE n of 34`.
+at once); 1: within twice of both; 0: neither, or not done. The last line is `SCORE n of 40`.
 """
 
 from __future__ import annotations
@@ -59,6 +59,7 @@ TASKS = (
     Task("T16", "Slack hears of incidents", 6, 90, "admin", tasks_desk.tell_slack),
     Task("T17", "Twenty partners from a spreadsheet", 7, 90, "admin", tasks_desk.onboard_many),
     Task("T18", "Does this partner keep its service level?", 3, 20, "viewer", tasks_desk.service_level),
+    Task("T20", "The oldest messages of one partner", 5, 30, "viewer", tasks_desk.oldest_of_a_partner),
     Task("T19", "A partner looks up an order and uploads a certificate", 5, 60, "pia", tasks_desk.partner_portal),
 )
 

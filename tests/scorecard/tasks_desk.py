@@ -1,4 +1,4 @@
-"""Tasks about documents by hand, many partners at once, service levels and the partner portal: T13 to T19."""
+"""Tasks about documents by hand, many partners at once, service levels, the partner portal, lists: T13 to T20."""
 
 from __future__ import annotations
 
@@ -158,3 +158,18 @@ def partner_portal(player: Player, world: World) -> None:
     (offer,) = world.api("GET", "/offered-certificates?state=waiting")["data"]
     if offer["offered_by"] != "pia":
         raise Failed(f"offered by {offer['offered_by']}")
+
+
+def oldest_of_a_partner(player: Player, world: World) -> None:
+    """T20: the oldest messages of one partner, whose name one knows."""
+    (agreement,) = world.api("GET", f"/agreements?q={quote(AGREEMENT)}")["data"]
+    partner = agreement["partner"]
+    wanted = world.api("GET", f"/messages?partner={partner['id']}&sort=created_at&limit=1")["data"][0]["id"]
+    player.begin()
+    player.go("Messages")
+    player.press("filters-open")
+    player.type("partner", partner["name"])
+    player.enter()
+    player.press("window-all")
+    player.press("thead a:has-text('Time')")
+    player.sees(f"tbody tr:first-child#row-{wanted}")

@@ -77,6 +77,13 @@ def test_they_see_their_messages_and_connection(scene: World) -> None:
     assert version.partner_endpoint.uri in connection
 
 
+def test_a_live_fragment_has_nothing_for_the_consoles_navigation(scene: World) -> None:
+    headers = {"HX-Request": "true", "HX-Target": "live-portal"}
+    answer = of_partner(scene.partner).get("/portal/", headers=headers)
+    assert answer.status_code == 200
+    assert "nav-count" not in answer.content.decode()
+
+
 def test_and_nothing_of_another_partner(scene: World) -> None:
     """On no page, by no id, and in no list: everything that names another partner's things is looked for."""
     client = of_partner(scene.partner)
