@@ -168,7 +168,7 @@ class Pages:
         context = keyset_page(request, f"console.{r.plural}", rows, order=r.order, filters=given)
         context |= {
             "page": self.listing,
-            "can_make": self.form is not None,
+            "made_elsewhere": self.form is None,
             "bar": bar(request, r.plural, self.listing.filters, given, partner=partner)
             if self.listing.filters
             else None,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from base64 import b64encode
 from urllib.parse import quote
 
-from rmhub.hubs import BASE
+from tests.messaging.onboarding.authority import FIXED
 from tests.scorecard.player import Failed, Player, until
 from tests.scorecard.stage import World
 from tests.scorecard.tasks_admin import AGREEMENT
@@ -144,7 +144,7 @@ def partner_portal(player: Player, world: World) -> None:
     """T19, of somebody of a partner: has my order come through, and here is our new certificate."""
     _submitted(world, "SC-4719")
     certificate = world.folder / "new.pem"
-    certificate.write_text((BASE / "tests" / "fixtures" / "certificates" / "partner.pem").read_text(), encoding="utf-8")
+    certificate.write_text(FIXED, encoding="utf-8")
     player.begin()
     player.go("Messages")
     player.type("[name=q]", "SC-4719")

@@ -6,7 +6,6 @@ import itertools
 from dataclasses import dataclass
 from datetime import timedelta
 from decimal import Decimal
-from pathlib import Path
 from typing import Any
 
 from django.contrib.auth.models import User
@@ -74,12 +73,12 @@ from rmhub.roles import ADMIN_SCOPES, Role
 from tests.messaging.api.client import make_user
 from tests.messaging.archive import archive_scenes
 from tests.messaging.factories import LOST, PartnerSide, link, partner_side, submit, work
+from tests.messaging.onboarding.authority import FIXED
 from tests.messaging.profiles.wsat import scenes as atomic_scenes
 from tests.messaging.reports import report_scenes
 
 ANA = Actor("ana", "console")
 PASSWORD = "correct horse battery"
-CERTIFICATE = (Path(__file__).parents[2] / "fixtures" / "certificates" / "partner.pem").read_text()
 EXPIRED = Receipt(
     ok=False, cause="cert_expired", detail="certificate has expired", permanent=True, response=b"HTTP 495\r\n\r\n"
 )
@@ -429,7 +428,7 @@ def invoice_attribute(**values: Any) -> AttributeRule:
 
 def offered(partner: PartnerSide) -> OfferedCertificate:
     """A certificate that somebody of the partner uploaded in the portal."""
-    facts = certificates.read(CERTIFICATE)[0]
+    facts = certificates.read(FIXED)[0]
     return OfferedCertificate.objects.create(
         party_id=partner.terms.partner_id,
         use="client",

@@ -18,6 +18,19 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from tests.messaging.http_server import Handler
 
+# A server's own one, 2026 to 2046, where pages are compared to the letter.
+FIXED = """\
+-----BEGIN CERTIFICATE-----
+MIIBKjCB0KADAgECAgISZzAKBggqhkjOPQQDAjAeMRwwGgYDVQQDDBNtc2gucGFy
+dG5lci5leGFtcGxlMB4XDTI2MDEwMTAwMDAwMFoXDTQ2MDEwMTAwMDAwMFowHjEc
+MBoGA1UEAwwTbXNoLnBhcnRuZXIuZXhhbXBsZTBZMBMGByqGSM49AgEGCCqGSM49
+AwEHA0IABIZomGX7BpX9xFJH+46ef0VpvpPnI5y9N8sROGLu9N8cv9uw+C2y/DOj
+yUeFRQ/kToqFEdxREcKmTY4Ar3vPa74wCgYIKoZIzj0EAwIDSQAwRgIhAMq+FP8o
+YammgqLvUG/5CCUplrzhyFOsH+COGAxP2lExAiEAhDt3uhp9gfOyrwWX1nz3Crp9
+FA8XhoBnkTYc6WIUEeM=
+-----END CERTIFICATE-----
+"""
+
 
 @dataclass(frozen=True, slots=True)
 class Issued:

@@ -27,13 +27,13 @@ from rmhub.clock import FrozenClock
 from rmhub.roles import ORDER, PORTAL, Role
 from tests.messaging.api.client import Api, make_token, make_user
 from tests.messaging.console.pages import PAGES, PORTAL_PAGES
-from tests.messaging.console.scenes import CERTIFICATE, World, browser, delivered
+from tests.messaging.console.scenes import World, browser, delivered
 from tests.messaging.factories import PartnerSide, partner_side, submit
-from tests.messaging.onboarding.authority import Authority
+from tests.messaging.onboarding.authority import FIXED, Authority
 
 pytestmark = pytest.mark.django_db
 ANA = Actor("ana", "console")
-FACTS = certificates.read(CERTIFICATE)[0]
+FACTS = certificates.read(FIXED)[0]
 OPEN = {str(one.name) for one in urlpatterns if getattr(one.callback, "scope", "") == SIGNED_IN}  # type: ignore[union-attr]
 
 
@@ -166,7 +166,7 @@ def test_without_their_partner_they_open_nothing(near: PartnerSide) -> None:
 
 def test_a_certificate_is_trusted_when_it_is_accepted_and_not_before(near: PartnerSide) -> None:
     client = of_partner(party(near))
-    answer = client.post("/portal/certificates/", {"file": file(CERTIFICATE), "note": "on Monday"})
+    answer = client.post("/portal/certificates/", {"file": file(FIXED), "note": "on Monday"})
     assert answer["Location"] == "/portal/certificates/"
     offer = OfferedCertificate.objects.get()
     shown = Presented(fingerprint=FACTS.fingerprint)
@@ -192,14 +192,14 @@ def test_a_certificate_is_trusted_when_it_is_accepted_and_not_before(near: Partn
 
 def test_what_is_declined_is_not_trusted_and_the_partner_reads_why(near: PartnerSide) -> None:
     client = of_partner(party(near))
-    client.post("/portal/certificates/", {"file": file(CERTIFICATE)})
+    client.post("/portal/certificates/", {"file": file(FIXED)})
     offer = OfferedCertificate.objects.get()
     offers.offer_decline(offer_id=offer.pk, actor=ANA, reason="another fingerprint")
     assert not Credential.objects.filter(fingerprint=FACTS.fingerprint).exists()
     assert "another fingerprint" in client.get("/portal/certificates/").content.decode()
     with pytest.raises(WrongState, match="ana has declined"):
         offers.offer_accept(offer_id=offer.pk, actor=ANA, reason="after all")
-    client.post("/portal/certificates/", {"file": file(CERTIFICATE)})
+    client.post("/portal/certificates/", {"file": file(FIXED)})
     assert OfferedCertificate.objects.filter(state="waiting").count() == 1
 
 
@@ -209,7 +209,7 @@ def test_a_servers_new_certificate_is_trusted_beside_the_old_one(near: PartnerSi
     Endpoint.objects.filter(pk=endpoint.pk).update(trusted_certificates=old)
     client = of_partner(party(near))
     assert endpoint.uri in client.get("/portal/certificates/").content.decode()
-    client.post("/portal/certificates/", {"file": file(CERTIFICATE), "endpoint": endpoint.public_id})
+    client.post("/portal/certificates/", {"file": file(FIXED), "endpoint": endpoint.public_id})
     offers.offer_accept(offer_id=OfferedCertificate.objects.get().pk, actor=ANA, reason="compared")
     endpoint.refresh_from_db()
     trusted = [one.fingerprint for one in certificates.read(endpoint.trusted_certificates)]
@@ -219,7 +219,7 @@ def test_a_servers_new_certificate_is_trusted_beside_the_old_one(near: PartnerSi
 def test_the_same_offer_again_is_one_offer_and_one_incident(near: PartnerSide) -> None:
     client = of_partner(party(near))
     for _ in range(2):
-        assert client.post("/portal/certificates/", {"file": file(CERTIFICATE)}).status_code == 303
+        assert client.post("/portal/certificates/", {"file": file(FIXED)}).status_code == 303
     assert OfferedCertificate.objects.count() == 1
     assert Incident.objects.get(cause="certificate_offered").occurrences == 1
 
@@ -229,7 +229,7 @@ def test_the_same_offer_again_is_one_offer_and_one_incident(near: PartnerSide) -
     [
         ("", "Choose the file"),
         ("no certificate", "certificate"),
-        (CERTIFICATE + Authority("B").certificate, "one at a time"),
+        (FIXED + Authority("B").certificate, "one at a time"),
         (Authority("Old").issue(days=-400).certificate, "expired on"),
     ],
     ids=("nothing", "no certificate", "two", "expired"),
@@ -247,26 +247,26 @@ def test_another_partners_server_cannot_be_named(near: PartnerSide) -> None:
     far = partner_side()
     client = of_partner(party(near))
     endpoint = Endpoint.objects.get(uri=far.terms.partner_uri)
-    Endpoint.objects.filter(pk=endpoint.pk).update(trusted_certificates=CERTIFICATE)
-    answer = client.post("/portal/certificates/", {"file": file(CERTIFICATE), "endpoint": endpoint.public_id})
+    Endpoint.objects.filter(pk=endpoint.pk).update(trusted_certificates=FIXED)
+    answer = client.post("/portal/certificates/", {"file": file(FIXED), "endpoint": endpoint.public_id})
     assert answer.status_code == 404
     with pytest.raises(InvalidSubmission):
         offers.certificate_offer(
-            party_id=near.terms.partner_id, endpoint_id=endpoint.pk, octets=CERTIFICATE.encode(), actor=ANA
+            party_id=near.terms.partner_id, endpoint_id=endpoint.pk, octets=FIXED.encode(), actor=ANA
         )
 
 
 def test_only_so_many_wait(near: PartnerSide, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(offers, "MOST_WAITING", 1)
     client = of_partner(party(near))
-    client.post("/portal/certificates/", {"file": file(CERTIFICATE)})
+    client.post("/portal/certificates/", {"file": file(FIXED)})
     answer = client.post("/portal/certificates/", {"file": file(Authority("B").certificate)})
     assert answer.status_code == 422
     assert OfferedCertificate.objects.count() == 1
 
 
 def test_the_api_decides_too(near: PartnerSide) -> None:
-    of_partner(party(near)).post("/portal/certificates/", {"file": file(CERTIFICATE)})
+    of_partner(party(near)).post("/portal/certificates/", {"file": file(FIXED)})
     api = Api(make_token(make_user(Role.ADMIN)))
     (row,) = api.get("/offered-certificates?state=waiting").json["data"]
     assert (row["partner"]["name"], row["fingerprint"]) == (party(near).name, FACTS.fingerprint)
@@ -304,7 +304,7 @@ def test_what_is_posted_needs_a_csrf_token(near: PartnerSide) -> None:
     client = Client(enforce_csrf_checks=True)
     client.force_login(User.objects.get(username="pia"))
     for url in ("/portal/logs/", "/portal/certificates/"):
-        assert client.post(url, {"file": file(CERTIFICATE)}).status_code == 403, url
+        assert client.post(url, {"file": file(FIXED)}).status_code == 403, url
     assert not OfferedCertificate.objects.exists()
 
 
