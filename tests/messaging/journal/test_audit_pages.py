@@ -119,6 +119,6 @@ def test_the_chain_is_looked_at(scene: Trouble) -> None:
 
 def test_known_people_and_verbs_are_offered(scene: Trouble) -> None:
     page = html.fromstring(browser().get("/audit/").content)
-    verbs = page.xpath("//datalist[@id='audit-verbs']/option/@value")
+    verbs = page.xpath("//datalist[@id='offered-verb']/option/@value")
     assert "trigger.create" in verbs and verbs == sorted(verbs)
-    assert "ana" in page.xpath("//datalist[@id='audit-actors']/option/@value")
+    assert "ana" in page.xpath("//datalist[@id='offered-actor']/option/@value")

@@ -393,5 +393,5 @@ def test_a_worker_finds_it(monkeypatch: pytest.MonkeyPatch) -> None:
     rule()
     opened(partner_side().outbound)
     assert {dispatch.NOTIFICATIONS, dispatch.SEAL} <= set(look(0))
-    assert tasks.notifications_due() == "made 1, tried 1"
+    assert tasks.notifications_due() == "made 1, tried 1, password resets 0"
     assert tasks.audit_seal() == f"sealed {AuditEntry.objects.count()}"
