@@ -24,6 +24,7 @@ from messaging import servers
 from messaging.access.services import tokens
 from messaging.engine import attributes, circuits, forgetting, memory, pairs, schemas, subscriptions
 from messaging.entrance import authentication
+from messaging.overview.selectors import health
 from partners import registry
 from rmhub import clock
 from rmhub.clock import FrozenClock
@@ -72,6 +73,7 @@ def forget_all() -> None:
     authentication.reset()
     tokens.patience.reset()
     circuits.forget()
+    health.forget()
     servers.reset()
     subscriptions.current.forget()
     attributes.known.forget()

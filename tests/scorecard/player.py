@@ -52,6 +52,12 @@ class Player:
         self.pointer += 1
         self.find(what).click()
 
+    def reach(self, what: str) -> None:
+        """A click on an action of a page, which may be in the menu of further ones."""
+        if not self.find(what).is_visible():
+            self.press("more-open")
+        self.press(what)
+
     def go(self, section: str) -> None:
         """A click on an entry of the navigation."""
         self.press(f"a.nav-entry:visible:has-text('{section}')")

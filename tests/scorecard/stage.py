@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -51,6 +52,8 @@ class World:
 def running(messages: int, var: Path, say: Callable[[str], None], *, pairs: int = 500) -> Iterator[World]:
     """Seeds a world of its own and starts everything; embedded servers unless the environment names others."""
     var.mkdir(parents=True, exist_ok=True)
+    # The store of another run says that this run's database has lost its memory.
+    shutil.rmtree(var / "store", ignore_errors=True)
     with contextlib.ExitStack() as stack:
         _, database_url, redis_url = stack.enter_context(databases.servers(var / "servers", say))
         (database,) = stack.enter_context(databases.own_databases(database_url, ["ux"]))
