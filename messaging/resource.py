@@ -50,10 +50,6 @@ def deletion(
     return Verb("delete", "Delete", "x", "danger", service, effects, forever, presets, done)
 
 
-def _elsewhere(**given: Any) -> Any:
-    raise NotImplementedError("Pages and operations without a form or a body have no way here.")
-
-
 @dataclass(frozen=True, slots=True)
 class Resource:
     """A kind of object: its names, who may see and change it, how it is read, and what changes it.
@@ -76,8 +72,8 @@ class Resource:
     order: tuple[str, ...]
     verbs: tuple[Verb, ...]
     possible: Callable[[Any], tuple[str, ...]]
-    create: Callable[..., Any] = _elsewhere
-    update: Callable[..., Any] = _elsewhere
+    create: Callable[..., Any] | None = None
+    update: Callable[..., Any] | None = None
     state: Callable[[Any], str] = lambda row: ""
     said: Callable[[Any, Verb], Iterable[str]] = lambda row, verb: ()
     called: Callable[[Any, Verb], str] = lambda row, verb: verb.label

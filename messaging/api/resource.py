@@ -117,7 +117,7 @@ class Operations:
         return r.one(reference if r.by_name else id_of(r.prefix, reference))
 
     def _many(self) -> type[Endpoint]:
-        api, r, body = self, self.resource, self.body
+        api, r, create, body = self, self.resource, self.resource.create, self.body
         located = OpenApiParameter(
             "Location", str, OpenApiParameter.HEADER, response=[201], description=f"The {r.name}."
         )
@@ -127,7 +127,7 @@ class Operations:
                 r.rows, self.shape, order=self.sorts or r.order, filters=self.filters, **self._said("list", r.reads)
             )
 
-            if body is not None:
+            if create is not None and body is not None:
 
                 @operation(
                     **self._said("create", r.changes),
@@ -139,13 +139,13 @@ class Operations:
                 @sensitive_variables()
                 def post(self, request: Request) -> Response:
                     read_parameters(request, ())
-                    made = r.create(actor=actor_of(request), **validated(body, request.data))
+                    made = create(actor=actor_of(request), **validated(body, request.data))
                     return api.left(request, made, status=201)
 
         return Many
 
     def _single(self) -> type[Endpoint]:
-        api, r, changes = self, self.resource, self.changes
+        api, r, update, changes = self, self.resource, self.resource.update, self.changes
         changing: dict[str, Any] = {"path": self.path, "problems": CONDITIONAL, "headers": (IF_MATCH,)}
 
         class One(Endpoint):
@@ -154,13 +154,13 @@ class Operations:
                 read_parameters(request, ())
                 return api._answer(request, api._one(named[r.name]))
 
-            if changes is not None:
+            if update is not None and changes is not None:
 
                 @operation(
                     **self._said("change", r.changes), request=changes, responses={200: self.detailed}, **changing
                 )
                 def patch(self, request: Request, **named: str) -> Response:
-                    return api.do(request, named, r.update, changes)
+                    return api.do(request, named, update, changes)
 
             if "delete" in self.said:
 

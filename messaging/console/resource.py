@@ -203,13 +203,14 @@ class Pages:
     @sensitive_variables()
     def _new(self, request: HttpRequest) -> HttpResponse:
         r, mark = self.resource, f"{self.resource.name}_form"
-        assert self.form is not None
+        create = r.create
+        assert self.form is not None and create is not None
         form = self.form(request.POST, request.FILES) if request.method == "POST" else self._blank(request)
         if request.method == "POST":
             if request.POST.get("once", "-") != request.session.get(mark):
                 notices.error(request, f"This form was already submitted: see whether the {r.name} is in the list.")
                 return see_other(f"console:{r.plural}")
-            made = self._done(form, lambda: r.create(**self._why(request, form), **form.settings))
+            made = self._done(form, lambda: create(**self._why(request, form), **form.settings))
             if made is not None:
                 del request.session[mark]
                 return self._made(request, made)
@@ -221,7 +222,8 @@ class Pages:
     def _edit(self, request: HttpRequest, reference: str) -> HttpResponse:
         row = self._one(reference)
         r = self.resource
-        assert self.form is not None
+        update = r.update
+        assert self.form is not None and update is not None
         given = (request.POST, request.FILES) if request.method == "POST" else ()
         form = self.form(*given, instance=row)
         if request.method == "POST":
@@ -230,7 +232,7 @@ class Pages:
                 form.add_error(None, INCOMPLETE)
             try:
                 seen = {**r.key(row.pk), "expected_version": expected}
-                changed = self._done(form, lambda: r.update(**seen, **self._why(request, form), **form.settings))
+                changed = self._done(form, lambda: update(**seen, **self._why(request, form), **form.settings))
             except Stale as error:
                 form.add_error(None, error.detail)
                 return self._form(request, form, r.one(row.pk), status=409)
