@@ -231,20 +231,9 @@ def _actions(screen: PairScreen, me: Person) -> tuple[Action | None, list[Action
         label = f"Cancel #{head.sequence_number}" if head.sequence_number else "Cancel message"
         href = reverse("console:message-cancel", args=[head.public_id])
         found.append(Action("verb-cancel", label, "ban", href, why_not, danger=True))
-    helps = _helps(screen)
-    can = [one for one in found if not one.why_not]
-    primary = next((one for one in can if one.name == helps), next((one for one in can if one.first), None))
+    primary = next((one for one in found if one.first and not one.why_not), None)
     others = [one for one in found if one is not primary]
     return primary, sorted(others, key=lambda one: (one.danger, bool(one.why_not)))
-
-
-def _helps(screen: PairScreen) -> str:
-    """The action that newer evidence asks for: another certificate; or, once something was changed, a ping."""
-    sign = screen.diagnosis.newer
-    if sign is not None and sign.tells is newer.Tells.CHANGED:
-        return "ping"
-    still = sign is None or sign.tells is newer.Tells.FAILS
-    return "replace-certificate" if still and _endpoint(screen) else ""
 
 
 def _tabs(screen: PairScreen) -> list[tuple[str, str, int]]:
