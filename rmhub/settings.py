@@ -119,6 +119,7 @@ MIDDLEWARE = [
     "django.contrib.messages.middleware.MessageMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
     "django_htmx.middleware.HtmxMiddleware",
+    "messaging.console.languages.Language",
 ]
 ROOT_URLCONF = "rmhub.urls"
 WSGI_APPLICATION = "rmhub.wsgi.application"
@@ -134,6 +135,7 @@ TEMPLATES = [
                 "django.contrib.messages.context_processors.messages",
                 "messaging.console.context.hub",
             ],
+            "builtins": ["django.templatetags.i18n"],
             "loaders": [
                 (
                     "django.template.loaders.cached.Loader",
@@ -192,6 +194,8 @@ RMHUB_OIDC_ROLE_CLAIM = env_str("RMHUB_OIDC_ROLE_CLAIM")  # e.g. groups; empty =
 RMHUB_OIDC_ROLES = env_roles("RMHUB_OIDC_ROLES", "admin=admin,operator=operator,viewer=viewer")  # its values -> roles
 
 LANGUAGE_CODE = "en-gb"
+LANGUAGES = [("en-gb", "English"), ("de", "Deutsch"), ("fr", "Français")]
+LOCALE_PATHS = [BASE_DIR / "rmhub" / "locale"]
 TIME_ZONE = "UTC"
 USE_TZ = True
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
@@ -207,6 +211,8 @@ STORAGES = {
 # ---- the hub ----
 RMHUB_NAME = env_str("RMHUB_NAME", "RM Hub")
 RMHUB_ENVIRONMENT = env_str("RMHUB_ENVIRONMENT", "TEST")
+# Of mails to addresses that are nobody's user; people choose their own, and the browser's is the default.
+RMHUB_LANGUAGE = env_match("RMHUB_LANGUAGE", LANGUAGE_CODE, "en-gb|de|fr", "en-gb, de or fr")
 RMHUB_PUBLIC_URL = env_url("RMHUB_PUBLIC_URL", "http://127.0.0.1:8000", ("https", "http")).rstrip("/")
 RMHUB_STORE_DIR = Path(env_str("RMHUB_STORE_DIR") or VAR_DIR / "store")
 # The data pipeline: its Parquet files, the archive, and where Spark runs (docs/pipeline.md).

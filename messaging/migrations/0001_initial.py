@@ -326,6 +326,7 @@ class Migration(migrations.Migration):
             fields=[
                 ('user', models.OneToOneField(on_delete=django.db.models.deletion.CASCADE, primary_key=True, related_name='preference', serialize=False, to=settings.AUTH_USER_MODEL)),
                 ('zone', models.CharField(default='UTC', help_text="UTC, local (the browser's), or an IANA name.", max_length=64, verbose_name='time zone')),
+                ('language', models.CharField(blank=True, choices=[('en-gb', 'English'), ('de', 'Deutsch'), ('fr', 'Français')], default='', help_text="Empty: the browser's.", max_length=10)),
                 ('shortcuts', models.BooleanField(default=True, verbose_name='single-key shortcuts')),
                 ('columns', models.JSONField(blank=True, default=dict, help_text='List -> names of the columns that are hidden.')),
                 ('updated_at', models.DateTimeField(auto_now=True)),

@@ -22,6 +22,9 @@ class Preference(models.Model):
     zone = models.CharField(
         "time zone", max_length=64, default="UTC", help_text="UTC, local (the browser's), or an IANA name."
     )
+    language = models.CharField(
+        max_length=10, blank=True, default="", choices=settings.LANGUAGES, help_text="Empty: the browser's."
+    )
     shortcuts = models.BooleanField("single-key shortcuts", default=True)
     columns = models.JSONField(default=dict, blank=True, help_text="List -> names of the columns that are hidden.")
     updated_at = models.DateTimeField(auto_now=True)

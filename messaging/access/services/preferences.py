@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from urllib.parse import parse_qsl, urlencode
 from zoneinfo import available_timezones
 
+from django.conf import settings
 from django.contrib.auth.models import User
 from django.db import IntegrityError, transaction
 
@@ -36,6 +37,7 @@ def preference_update(
     *,
     user: User,
     zone: str | None = None,
+    language: str | None = None,
     shortcuts: bool | None = None,
     columns: Mapping[str, Sequence[str] | None] | None = None,
 ) -> Preference:
@@ -46,6 +48,8 @@ def preference_update(
     errors: dict[str, list[str]] = {}
     if zone is not None and zone not in ("UTC", "local") and zone not in available_timezones():
         errors["zone"] = ["UTC, local (the browser's), or an IANA name such as Europe/Berlin."]
+    if language and language not in dict(settings.LANGUAGES):
+        errors["language"] = [f"One of {', '.join(dict(settings.LANGUAGES))}, or empty for the browser's."]
     for name, hidden in (columns or {}).items():
         if not all(_COLUMN.fullmatch(text) for text in (name, *(hidden or ()))) or len(hidden or ()) > _MOST_COLUMNS:
             errors["columns"] = ["Names of lists, each with the names of its columns that are hidden."]
@@ -56,6 +60,8 @@ def preference_update(
         row = Preference.objects.select_for_update().get(pk=user.pk)
         if zone is not None:
             row.zone = zone
+        if language is not None:
+            row.language = language
         if shortcuts is not None:
             row.shortcuts = shortcuts
         for name, hidden in (columns or {}).items():

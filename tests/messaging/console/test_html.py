@@ -39,7 +39,7 @@ def test_pages_are_fit_for_a_strict_csp_and_for_assistive_technology(scene: Worl
             assert not [key for key in element.attrib if key.startswith("on") or key.startswith("hx-on")], name
             assert element.tag != "style", name
             assert element.tag != "script" or element.get("src", "").startswith("/static/"), name
-        assert page.xpath("/html/@lang") == ["en"], name
+        assert page.xpath("/html/@lang") == ["en-gb"], name
         assert page.xpath("//title/text()")[0].strip().endswith("RM Hub"), name
         assert len(page.xpath("//h1")) == 1, name
         assert len(page.xpath("//main")) == 1, name

@@ -1,0 +1,28 @@
+"""Texts and numbers in the language of whoever reads them: Django's catalogs in `rmhub/locale` (docs/languages.md).
+
+The console and mails speak it. The API, commands, logs, what is stored and what goes over the wire are English, the
+language that is active where nothing has activated another one.
+"""
+
+from __future__ import annotations
+
+from typing import cast
+
+from django.utils import translation
+from django.utils.formats import number_format
+
+
+def gettext_lazy(text: str) -> str:
+    """Return a text of a declaration, which is looked up whenever it is shown; typed as the text that it stands for."""
+    return cast(str, translation.gettext_lazy(text))
+
+
+def number(count: int | float, places: int | None = None) -> str:
+    """Return a number as the language writes it: `1,234`, `1.234`; `places` after the point, as many as it has."""
+    return number_format(count, places, use_l10n=True, force_grouping=True)
+
+
+def inside(text: str) -> str:
+    """Return what begins a sentence as it stands inside one; German keeps the capital of its nouns."""
+    german = (translation.get_language() or "").startswith("de")
+    return text if german or text[1:2].isupper() else text[:1].lower() + text[1:]

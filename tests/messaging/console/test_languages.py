@@ -1,0 +1,131 @@
+"""No text of a page is left untranslated: each is looked up in a catalog that marks what it is asked for."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from datetime import datetime
+from typing import Any
+
+import pytest
+from django.apps import apps
+from django.db import models
+from django.utils.translation import trans_real
+from lxml import html
+
+from messaging.models import Preference
+from tests.messaging.console.pages import DOWNLOADS, PAGES
+from tests.messaging.console.scenes import World, browser
+
+pytestmark = pytest.mark.django_db
+
+# Names of things, the same in every language: of standards, protocols, products, units and codes.
+NAMES = frozenset(
+    """RM Hub XML JSON EDIFACT HTTP HTTPS SMTP IMAP POP SFTP FTPS FTP TLS SSL SHA PEM CSV API URL URI UTC SQL XSD DTD DNS TCP
+    TPA SLA ebXML ebMS MessageId Message-ID Spark Slack Mattermost Rocket Chat Teams Microsoft PagerDuty Opsgenie Webhook
+    OpenID TOTP Deutsch English Français curl Bearer KiB MiB GiB Ctrl Esc Enter UsernameToken PKCS Parquet PostgreSQL Valkey
+    WS-AtomicTransaction WS-Addressing SOAP MIME GET POST PUT Europe Berlin""".split()
+)
+_WORD = re.compile(r"(?<![\w@./:<>{}#_=&?-])[A-Za-z][a-z]{2,}(?:-[a-z]+)*(?![\w@/:<>{}=_-]|\.\w)")
+_APART = ("script", "style", "code", "pre", "kbd", "samp", "textarea", "template", "time", "abbr")
+_SPOKEN = ("title", "aria-label", "placeholder", "alt", "data-label")
+
+
+class Marking(trans_real.DjangoTranslation):
+    """A catalog that has everything, between brackets."""
+
+    def gettext(self, message: str) -> str:
+        return f"⟦{message.rpartition(trans_real.CONTEXT_SEPARATOR)[2]}⟧" if message else ""
+
+    def ngettext(self, singular: str, plural: str, number: int) -> str:
+        return self.gettext(singular if number == 1 else plural)
+
+
+@pytest.fixture
+def marked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """German says all in brackets."""
+    monkeypatch.setitem(trans_real._translations, "de", Marking("de"))  # type: ignore[attr-defined]
+
+
+def outside(text: str) -> str:
+    """What no catalog was asked for."""
+    kept, depth = [], 0
+    for sign in text:
+        depth += {"⟦": 1, "⟧": -1}.get(sign, 0)
+        kept.append(sign if depth == 0 and sign != "⟧" else " ")
+    return " ".join("".join(kept).split())
+
+
+def stored() -> set[str]:
+    """Every text in the database: what people and partners have written."""
+    found: set[str] = set()
+
+    def take(value: Any) -> None:
+        if isinstance(value, str):
+            found.add(" ".join(value.split()))
+        elif isinstance(value, dict):
+            for key, one in value.items():
+                take(key)
+                take(one)
+        elif isinstance(value, list | tuple):
+            for one in value:
+                take(one)
+
+    for model in apps.get_models():
+        names = [
+            field.attname
+            for field in model._meta.concrete_fields
+            if not isinstance(field, models.BinaryField | models.BooleanField | models.IntegerField)
+        ]
+        for row in model._base_manager.values_list(*names):
+            for value in row:
+                if not isinstance(value, datetime):
+                    take(value)
+    return found
+
+
+def left(page: html.HtmlElement, data: set[str]) -> Iterator[str]:
+    """The texts of a page with words that no catalog was asked for and nobody has stored."""
+    long = "\n".join(text for text in data if len(text) > 25)
+
+    def plain(text: str) -> bool:
+        rest = outside(text)
+        words = [word for word in _WORD.findall(rest) if word not in NAMES]
+        if not words or rest in data or (len(rest) > 12 and rest in long):
+            return False
+        return any(word not in data for word in words)
+
+    for element in page.iter():
+        if not isinstance(element.tag, str):
+            continue
+        apart = any(
+            up.tag in _APART or up.get("translate") == "no" or up.get("lang") or "mono" in up.get("class", "").split()
+            for up in (element, *element.iterancestors())
+            if up.tag != "html"
+        )
+        texts = [] if apart else [element.text or ""]
+        inner = element.getparent()
+        if inner is not None and not any(
+            up.tag in _APART or up.get("translate") == "no" or up.get("lang") or "mono" in up.get("class", "").split()
+            for up in (inner, *inner.iterancestors())
+            if up.tag != "html"
+        ):
+            texts.append(element.tail or "")
+            texts += [element.get(name, "") for name in _SPOKEN]
+        yield from (f"{element.tag}: {' '.join(text.split())}" for text in texts if plain(text))
+
+
+def test_no_text_of_a_page_is_left_untranslated(scene: World, marked: None) -> None:
+    client = browser()
+    user = client.session["_auth_user_id"]
+    Preference.objects.update_or_create(user_id=user, defaults={"language": "de"})
+    data, found = stored(), []
+    for page in PAGES:
+        if not page.get or page.name in DOWNLOADS:
+            continue
+        answer = client.get(page.url(scene), headers={"Accept-Language": "de"})
+        if "html" in answer["Content-Type"] and answer.content:
+            whole = html.fromstring(answer.content)
+            body = whole.xpath("//*[@id='main']") or [whole]
+            found += [f"{page.name}: {text}" for text in dict.fromkeys(left(body[0], data))]
+    assert found == [], f"{len(found)} texts:\n" + "\n".join(found)
