@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from django.db.models import QuerySet
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_noop
 
 
 def number(text: str) -> int:
@@ -50,6 +52,20 @@ def deletion(
     return Verb("delete", "Delete", "x", "danger", service, effects, forever, presets, done)
 
 
+# The names of all resources, as the catalogs need them.
+NOUNS = tuple(
+    map(
+        gettext_noop,
+        (
+            *(gettext_noop("attribute"), gettext_noop("attributes"), gettext_noop("mask"), gettext_noop("masks")),
+            *(gettext_noop("offer"), gettext_noop("offered certificates"), gettext_noop("poller")),
+            *(gettext_noop("pollers"), gettext_noop("route"), gettext_noop("routes"), gettext_noop("schema")),
+            *(gettext_noop("schemas"), gettext_noop("trigger"), gettext_noop("triggers")),
+        ),
+    )
+)
+
+
 @dataclass(frozen=True, slots=True)
 class Resource:
     """A kind of object: its names, who may see and change it, how it is read, and what changes it.
@@ -85,7 +101,12 @@ class Resource:
     @property
     def title(self) -> str:
         """Return what the list is called on screens."""
-        return self.plural.replace("-", " ")
+        return _(self.plural.replace("-", " "))
+
+    @property
+    def noun(self) -> str:
+        """Return what one is called on screens."""
+        return _(self.name)
 
     def verb(self, slug: str) -> Verb | None:
         """Return the verb of this name."""

@@ -6,6 +6,7 @@ language that is active where nothing has activated another one.
 
 from __future__ import annotations
 
+from decimal import Decimal
 from typing import cast
 
 from django.utils import translation
@@ -17,9 +18,9 @@ def gettext_lazy(text: str) -> str:
     return cast(str, translation.gettext_lazy(text))
 
 
-def number(count: int | float, places: int | None = None) -> str:
-    """Return a number as the language writes it: `1,234`, `1.234`; `places` after the point, as many as it has."""
-    return number_format(count, places, use_l10n=True, force_grouping=True)
+def number(count: int | float, places: int = 0) -> str:
+    """Return a number as the language writes it, rounded to `places` after the point: `1,234`, `1.234`."""
+    return number_format(Decimal(f"{count:.{places}f}"), places, use_l10n=True, force_grouping=True)
 
 
 def inside(text: str) -> str:

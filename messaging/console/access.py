@@ -23,6 +23,7 @@ from django.http import (
 from django.http.response import HttpResponseBase
 from django.shortcuts import resolve_url
 from django.utils.cache import add_never_cache_headers
+from django.utils.translation import gettext as _
 
 from messaging.access.selectors import reach
 from messaging.access.services import sessions
@@ -68,7 +69,7 @@ class Person:
         if scope == SIGNED_IN:
             return Role.VIEWER.value
         if self.role is not None and scope in SCOPES[self.role]:
-            return f"{self.role.value} with access to all partners"
+            return _("{role} with access to all partners").format(role=self.role.value)
         return role_for(scope).value
 
 
@@ -180,13 +181,15 @@ def _check_scope(who: Person, wanted: str, whole_hub: bool) -> None:
         role_has = wanted in SCOPES[who.role]
         if (role_has and wanted in WHOLE_HUB_SCOPES) or (whole_hub and wanted in who.scopes):
             raise PermissionDenied(
-                "This concerns all partners, and your access is limited to the partners of some groups. "
-                "Ask an admin who sees them all."
+                _(
+                    "This concerns all partners, and your access is limited to the partners of some groups. "
+                    "Ask an admin who sees them all."
+                )
             )
     missing = who.lacks(wanted)
     if missing:
-        yours = f"Your role is {who.role.value}." if who.role else "You have no role yet."
-        raise PermissionDenied(f"This needs the role {missing}. {yours}")
+        yours = _("Your role is {role}.").format(role=who.role.value) if who.role else _("You have no role yet.")
+        raise PermissionDenied(f"{_('This needs the role {role}.').format(role=missing)} {yours}")
 
 
 def _within_reach(

@@ -6,11 +6,13 @@ from django.forms.utils import flatatt
 from django.urls import reverse
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
+from django.utils.translation import gettext as _
 
 from messaging import causes
 from messaging.choices import Direction
 from messaging.models import Message, Pair
 from messaging.templatetags.hub import icon, middle, took
+from rmhub import language
 
 
 def to(view: str, *args: object) -> str:
@@ -54,7 +56,7 @@ def aged(level: str, since: object) -> SafeString:
 
 
 def number(count: int | None) -> str:
-    return "—" if count is None else f"{count:,}"
+    return "—" if count is None else language.number(count)
 
 
 def bad(count: int) -> SafeString | str:
@@ -77,7 +79,7 @@ def arrow(direction: str, *, spoken: bool = True) -> SafeString:
     """Return the sign of a direction."""
     out = direction == Direction.OUT
     sign = icon("arrow-up-right" if out else "arrow-down-left", "dir")
-    return joined(sign, hidden("outbound" if out else "inbound")) if spoken else sign
+    return joined(sign, hidden(_("outbound") if out else _("inbound"))) if spoken else sign
 
 
 def pair(one: Pair, css: str = "") -> SafeString:

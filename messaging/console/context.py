@@ -9,12 +9,14 @@ from django.http import HttpRequest
 from django.urls import reverse
 from django.utils.functional import SimpleLazyObject
 from django.utils.text import slugify
+from django.utils.translation import gettext_noop
 
 from messaging.console.access import Person, person
 from messaging.console.preferences import preferences
 from messaging.pairs.selectors import screens
 from partners import visibility
 from rmhub import clock
+from rmhub.language import gettext_lazy
 from rmhub.roles import PORTAL, Role
 
 THEMES = ("auto", "light", "dark")
@@ -36,79 +38,109 @@ class NavItem:
 
 NAVIGATION: tuple[tuple[str, tuple[NavItem, ...]], ...] = (
     (
-        "Operate",
+        gettext_noop("Operate"),
         (
-            NavItem("Dashboard", "layout-dashboard", "console:dashboard", "", "pairs:read"),
-            NavItem("Pairs", "arrows-exchange", "console:pairs", "pairs", "pairs:read", "suspended"),
-            NavItem("Messages", "mail", "console:messages", "messages", "messages:read"),
-            NavItem("In doubt", "help-circle", "console:in-doubt", "in-doubt", "deliveries:read", "in_doubt"),
-            NavItem("Incidents", "alert-triangle", "console:incidents", "incidents", "incidents:read", "incidents"),
-            NavItem("Servers", "plug-connected", "console:circuits", "servers", "pairs:read"),
-        ),
-    ),
-    (
-        "Applications",
-        (
-            NavItem("Triggers", "bolt", "console:triggers", "triggers", "triggers:read", "triggers"),
-            NavItem("Deliveries", "package", "console:deliveries", "deliveries", "deliveries:read"),
+            NavItem(gettext_lazy("Dashboard"), "layout-dashboard", "console:dashboard", "", "pairs:read"),
+            NavItem(gettext_lazy("Pairs"), "arrows-exchange", "console:pairs", "pairs", "pairs:read", "suspended"),
+            NavItem(gettext_lazy("Messages"), "mail", "console:messages", "messages", "messages:read"),
             NavItem(
-                "Transactions", "git-merge", "console:transactions", "transactions", "messages:read", "transactions"
+                gettext_lazy("In doubt"), "help-circle", "console:in-doubt", "in-doubt", "deliveries:read", "in_doubt"
             ),
-            NavItem("Jobs", "list-check", "console:jobs", "jobs", "deliveries:read"),
+            NavItem(
+                gettext_lazy("Incidents"),
+                "alert-triangle",
+                "console:incidents",
+                "incidents",
+                "incidents:read",
+                "incidents",
+            ),
+            NavItem(gettext_lazy("Servers"), "plug-connected", "console:circuits", "servers", "pairs:read"),
         ),
     ),
     (
-        "Partners",
+        gettext_noop("Applications"),
         (
-            NavItem("Partners", "building-community", "console:partners", "partners", "partners:read"),
-            NavItem("Agreements", "file-text", "console:agreements", "agreements", "agreements:read"),
-            NavItem("Certificates", "shield-check", "console:certificates", "certificates", "partners:read"),
-            NavItem("Pollers", "download", "console:pollers", "pollers", "partners:read"),
-            NavItem("Routes", "arrow-forward-up", "console:routes", "routes", "agreements:read"),
+            NavItem(gettext_lazy("Triggers"), "bolt", "console:triggers", "triggers", "triggers:read", "triggers"),
+            NavItem(gettext_lazy("Deliveries"), "package", "console:deliveries", "deliveries", "deliveries:read"),
+            NavItem(
+                gettext_lazy("Transactions"),
+                "git-merge",
+                "console:transactions",
+                "transactions",
+                "messages:read",
+                "transactions",
+            ),
+            NavItem(gettext_lazy("Jobs"), "list-check", "console:jobs", "jobs", "deliveries:read"),
         ),
     ),
     (
-        "Reports",
+        gettext_noop("Partners"),
         (
-            NavItem("Live", "activity", "console:live", "live", "reports:read"),
-            NavItem("Reports", "chart-bar", "console:reports", "reports", "reports:read"),
-            NavItem("Reconciliation", "scale", "console:partner-logs", "reconciliation", "reports:read"),
-            NavItem("Pipeline", "database", "console:pipeline-runs", "pipeline", "reports:read"),
+            NavItem(gettext_lazy("Partners"), "building-community", "console:partners", "partners", "partners:read"),
+            NavItem(gettext_lazy("Agreements"), "file-text", "console:agreements", "agreements", "agreements:read"),
+            NavItem(
+                gettext_lazy("Certificates"), "shield-check", "console:certificates", "certificates", "partners:read"
+            ),
+            NavItem(gettext_lazy("Pollers"), "download", "console:pollers", "pollers", "partners:read"),
+            NavItem(gettext_lazy("Routes"), "arrow-forward-up", "console:routes", "routes", "agreements:read"),
         ),
     ),
     (
-        "Records",
+        gettext_noop("Reports"),
         (
-            NavItem("Archive", "inbox", "console:archive", "archive", "archive:read"),
-            NavItem("Legal holds", "lock", "console:holds", "holds", "archive:read"),
-            NavItem("Retention", "clock", "console:retention", "retention", "archive:read"),
-            NavItem("Rejections", "shield-x", "console:rejections", "rejections", "messages:read"),
-            NavItem("Audit log", "history", "console:audit", "audit", "audit:read"),
+            NavItem(gettext_lazy("Live"), "activity", "console:live", "live", "reports:read"),
+            NavItem(gettext_lazy("Reports"), "chart-bar", "console:reports", "reports", "reports:read"),
+            NavItem(gettext_lazy("Reconciliation"), "scale", "console:partner-logs", "reconciliation", "reports:read"),
+            NavItem(gettext_lazy("Pipeline"), "database", "console:pipeline-runs", "pipeline", "reports:read"),
         ),
     ),
     (
-        "Admin",
+        gettext_noop("Records"),
         (
-            NavItem("Users", "users", "console:users", "users", "users:manage"),
-            NavItem("Notifications", "bell", "console:notification-rules", "notifications", "notifications:manage"),
-            NavItem("Attributes", "search", "console:attributes", "attributes", "attributes:manage"),
-            NavItem("Schemas", "file-code", "console:schemas", "schemas", "schemas:manage"),
-            NavItem("Masks", "lock", "console:masks", "masks", "masks:manage"),
-            NavItem("Webhooks", "webhook", "console:webhooks", "webhooks", "webhooks:manage"),
-            NavItem("API tokens", "key", "console:tokens", "tokens", "tokens:manage"),
+            NavItem(gettext_lazy("Archive"), "inbox", "console:archive", "archive", "archive:read"),
+            NavItem(gettext_lazy("Legal holds"), "lock", "console:holds", "holds", "archive:read"),
+            NavItem(gettext_lazy("Retention"), "clock", "console:retention", "retention", "archive:read"),
+            NavItem(gettext_lazy("Rejections"), "shield-x", "console:rejections", "rejections", "messages:read"),
+            NavItem(gettext_lazy("Audit log"), "history", "console:audit", "audit", "audit:read"),
+        ),
+    ),
+    (
+        gettext_noop("Admin"),
+        (
+            NavItem(gettext_lazy("Users"), "users", "console:users", "users", "users:manage"),
+            NavItem(
+                gettext_lazy("Notifications"),
+                "bell",
+                "console:notification-rules",
+                "notifications",
+                "notifications:manage",
+            ),
+            NavItem(gettext_lazy("Attributes"), "search", "console:attributes", "attributes", "attributes:manage"),
+            NavItem(gettext_lazy("Schemas"), "file-code", "console:schemas", "schemas", "schemas:manage"),
+            NavItem(gettext_lazy("Masks"), "lock", "console:masks", "masks", "masks:manage"),
+            NavItem(gettext_lazy("Webhooks"), "webhook", "console:webhooks", "webhooks", "webhooks:manage"),
+            NavItem(gettext_lazy("API tokens"), "key", "console:tokens", "tokens", "tokens:manage"),
         ),
     ),
 )
 # What a partner's people see of it.
 PORTAL_NAVIGATION: tuple[tuple[str, tuple[NavItem, ...]], ...] = (
     (
-        "Partner portal",
+        gettext_noop("Partner portal"),
         (
-            NavItem("Overview", "layout-dashboard", "console:portal", "portal", PORTAL),
-            NavItem("Messages", "mail", "console:portal-messages", "portal/messages", PORTAL),
-            NavItem("Connection", "plug-connected", "console:portal-connection", "portal/connection", PORTAL),
-            NavItem("Certificates", "shield-check", "console:portal-certificates", "portal/certificates", PORTAL),
-            NavItem("Reconciliation", "scale", "console:portal-logs", "portal/logs", PORTAL),
+            NavItem(gettext_lazy("Overview"), "layout-dashboard", "console:portal", "portal", PORTAL),
+            NavItem(gettext_lazy("Messages"), "mail", "console:portal-messages", "portal/messages", PORTAL),
+            NavItem(
+                gettext_lazy("Connection"), "plug-connected", "console:portal-connection", "portal/connection", PORTAL
+            ),
+            NavItem(
+                gettext_lazy("Certificates"),
+                "shield-check",
+                "console:portal-certificates",
+                "portal/certificates",
+                PORTAL,
+            ),
+            NavItem(gettext_lazy("Reconciliation"), "scale", "console:portal-logs", "portal/logs", PORTAL),
         ),
     ),
 )

@@ -12,6 +12,7 @@ from django.db.models import Field, QuerySet
 from django.forms.renderers import DjangoTemplates
 from django.template.loader import get_template
 from django.utils.text import capfirst
+from django.utils.translation import gettext as _
 
 from messaging.access.selectors.reach import read_id
 from partners.fields import DurationField
@@ -97,7 +98,7 @@ class ReferenceField(forms.ChoiceField):
     def offer(self, choices: list[tuple[str, str]], present: str) -> None:
         """Offer these, and what is chosen at present: whoever changes something else must not take it away unawares."""
         if present and present not in {one for one, _ in choices}:
-            choices = [*choices, (present, f"{present} (not in force)")]
+            choices = [*choices, (present, _("{name} (not in force)").format(name=present))]
         self.choices = [("", self.blank), *choices]
 
 
@@ -134,7 +135,7 @@ class SettingsForm(forms.ModelForm):
                 field.max_length, field.validators = None, []  # the model says it, in the service
             if isinstance(field, forms.IntegerField):
                 field.validators = []
-                field.error_messages["invalid"] = "A whole number is needed here."
+                field.error_messages["invalid"] = _("A whole number is needed here.")
                 field.widget = forms.TextInput({"inputmode": "numeric"})
             if isinstance(field, forms.TypedChoiceField) and not self._meta.model._meta.get_field(name).blank:
                 offered: Any = field.choices
@@ -160,7 +161,7 @@ class SettingsForm(forms.ModelForm):
             bound = self[name]
             empty = self.cleaned_data.get(name, "none") in (None, "", [])
             if empty and isinstance(bound, Bound) and bound.wanted:
-                self.add_error(name, "This must be filled in.")
+                self.add_error(name, _("This must be filled in."))
 
     def _post_clean(self) -> None:
         """Leave the instance alone: the service sets and checks what was read."""

@@ -17,6 +17,7 @@ from urllib.parse import parse_qsl, urlencode
 from django.conf import settings
 from django.http import HttpRequest, HttpResponse, StreamingHttpResponse
 from django.urls import reverse
+from django.utils.translation import gettext as _
 
 from messaging.access.selectors import people
 from messaging.access.services.preferences import MOST, SHARE, canonical
@@ -32,6 +33,7 @@ from messaging.models import SavedView
 from messaging.spreadsheet import line
 from partners import visibility
 from rmhub import clock
+from rmhub.language import number
 
 CSV_ROWS = 100_000
 _CSV_PAGE = 1_000
@@ -141,7 +143,7 @@ def _sorts(request: HttpRequest, page: ListPage) -> dict[str, Sort]:
     """A link for each column that has an order: the other way round for the one that the list is in."""
     if not page.orders:
         return {}
-    now, _ = order(request, page)
+    now, __ = order(request, page)
     found = {}
     for column in page.columns:
         ways = [name for name in page.orders if column.sort and name.lstrip("-") == column.sort]
@@ -244,7 +246,9 @@ def _lines(page: ListPage, fetch: Fetch, allowed: Any) -> Iterator[str]:
         if found.following is None or not found.rows:
             return
         if count >= CSV_ROWS:
-            yield line([f"Cut after {CSV_ROWS:,} rows: narrow the filters, or export as a job."])
+            yield line(
+                [_("Cut after {count} rows: narrow the filters, or export as a job.").format(count=number(CSV_ROWS))]
+            )
             return
         place = found.following
 
@@ -287,7 +291,7 @@ def _hidden(request: HttpRequest, page: ListPage) -> list[str]:
 def hidden_of(shown: Sequence[str], offered: Sequence[str]) -> list[str]:
     """The columns to hide, from a form: what it offered less what was ticked. Raises InvalidSubmission for neither."""
     if not offered:
-        raise InvalidSubmission({"columns": ["This form is not complete: open it again from the list."]})
+        raise InvalidSubmission({"columns": [_("This form is not complete: open it again from the list.")]})
     return [name for name in offered if name not in set(shown)]
 
 

@@ -14,6 +14,7 @@ from django.urls import URLPattern, path, reverse
 from django.utils.functional import SimpleLazyObject
 from django.utils.safestring import SafeString
 from django.utils.text import capfirst
+from django.utils.translation import gettext as _
 from django.views.decorators.debug import sensitive_post_parameters, sensitive_variables
 
 from messaging.access.selectors.reach import read_id
@@ -23,9 +24,10 @@ from messaging.console.forms import SettingsForm
 from messaging.console.rendering import dialog, keyset_page, page, posted, see_other
 from messaging.exceptions import InvalidSubmission, Stale
 from messaging.resource import Resource, Verb
+from rmhub.language import gettext_lazy
 
 STACK = "table-vcenter card-table stack"
-INCOMPLETE = "This form is not complete: open it again from the page that led here."
+INCOMPLETE = gettext_lazy("This form is not complete: open it again from the page that led here.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,13 +171,13 @@ class Pages:
         context |= {
             "page": self.listing,
             "made_elsewhere": self.form is None,
-            "bar": bar(request, r.plural, self.listing.filters, given, partner=partner)
+            "bar": bar(request, r.title, self.listing.filters, given, partner=partner)
             if self.listing.filters
             else None,
             "filtered": any(given.values()),
-            "none_match": f"No {r.name} matches.",
-            "show_all": f"Show all {r.title}",
-            "pages": f"Pages of {r.title}",
+            "none_match": _("Nothing matches."),
+            "show_all": _("Show all"),
+            "pages": _("Pages"),
             "table": table(
                 self.listing.caption,
                 self.listing.columns,
@@ -191,7 +193,7 @@ class Pages:
         context = {
             "state": r.state(row),
             "verbs": [
-                (self._called(row, verb), f"Needs the role {missing}." if missing else "")
+                (self._called(row, verb), _("Needs the role {role}.").format(role=missing) if missing else "")
                 for verb in r.verbs
                 if verb.slug in r.possible(row)
                 for missing in [person(request).lacks(r.scope_of(verb.slug))]
@@ -208,7 +210,7 @@ class Pages:
         form = self.form(request.POST, request.FILES) if request.method == "POST" else self._blank(request)
         if request.method == "POST":
             if request.POST.get("once", "-") != request.session.get(mark):
-                notices.error(request, f"This form was already submitted: see whether the {r.name} is in the list.")
+                notices.error(request, _("This form was already submitted: see whether it is in the list."))
                 return see_other(f"console:{r.plural}")
             made = self._done(form, lambda: create(**self._why(request, form), **form.settings))
             if made is not None:
@@ -237,7 +239,7 @@ class Pages:
                 form.add_error(None, error.detail)
                 return self._form(request, form, r.one(row.pk), status=409)
             if changed is not None:
-                notices.success(request, f"{changed} is changed.")
+                notices.success(request, _("{name} is changed.").format(name=changed))
                 return self._back(changed)
         return self._form(request, form, row)
 
@@ -349,5 +351,5 @@ class Pages:
             "href": reverse(f"console:{r.name}", args=[row.public_id])
             if row is not None and self.template
             else list_href,
-            "why_not": f"Needs the role {missing}." if missing else "",
+            "why_not": _("Needs the role {role}.").format(role=missing) if missing else "",
         }

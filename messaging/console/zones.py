@@ -10,6 +10,7 @@ from functools import cache
 from zoneinfo import ZoneInfo, available_timezones
 
 from django.http import HttpRequest
+from django.utils.translation import gettext as _
 
 from messaging.console.preferences import preferences
 
@@ -47,7 +48,7 @@ def available() -> frozenset[str]:
 
 def title(zone: tzinfo) -> str:
     """The zone's full name: `Europe/Berlin`."""
-    return "Coordinated Universal Time" if _is_utc(zone) else str(zone)
+    return _("Coordinated Universal Time") if _is_utc(zone) else str(zone)
 
 
 def label(zone: tzinfo, at: datetime) -> str:

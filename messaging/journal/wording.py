@@ -1,38 +1,46 @@
-"""Counts and lengths of time as people say them."""
+"""Counts and lengths of time as people say them, in the language of whoever reads."""
 
 from __future__ import annotations
 
 from datetime import datetime
+
+from django.utils.translation import gettext as _
+from django.utils.translation import ngettext
+
+from rmhub.language import number
 
 
 def waits(count: int, *, alone: bool = False) -> str:
     """`3 documents wait behind it.`; `alone`: without what they wait behind. Nothing for none."""
     if not count:
         return ""
-    return f"{documents(count)} wait{'s' if count == 1 else ''}{'' if alone else ' behind it'}."
+    if alone:
+        return ngettext("{count} document waits.", "{count} documents wait.", count).format(count=number(count))
+    said = ngettext("{count} document waits behind it.", "{count} documents wait behind it.", count)
+    return said.format(count=number(count))
 
 
 def documents(count: int) -> str:
     """`1 document`, `1,200 documents`."""
-    return f"{count:,} document{'' if count == 1 else 's'}"
+    return ngettext("{count} document", "{count} documents", count).format(count=number(count))
 
 
 def times(count: int) -> str:
     """`once`, `3 times`."""
-    return "once" if count == 1 else f"{count} times"
+    return ngettext("once", "{count} times", count).format(count=count)
 
 
 def lasting(since: datetime | None, now: datetime) -> str:
     """` for 3 h 12 m`, with its blank; nothing when it is not known since when."""
-    return f" for {span((now - since).total_seconds())}" if since is not None else ""
+    return " " + _("for {time}").format(time=span((now - since).total_seconds())) if since is not None else ""
 
 
 def due_in(at: datetime | None, now: datetime) -> str:
     """`in 45 s`, `at once`, `soon`."""
     if at is None:
-        return "soon"
+        return _("soon")
     left = (at - now).total_seconds()
-    return f"in {span(left)}" if left >= 1 else "at once"
+    return _("in {time}").format(time=span(left)) if left >= 1 else _("at once")
 
 
 def span(seconds: float) -> str:
@@ -47,4 +55,5 @@ def span(seconds: float) -> str:
             break
     if parts and parts[0][1] in ("m", "h", "d") and len(parts) == 2 and parts[1][0] == 0:
         parts = parts[:1]
-    return " ".join(f"{count} {name}" for count, name in parts) or "0 s"
+    written = {"d": _("{count} d"), "h": _("{count} h"), "m": _("{count} m"), "s": _("{count} s")}
+    return " ".join(written[name].format(count=count) for count, name in parts or [(0, "s")])

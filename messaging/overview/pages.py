@@ -12,6 +12,8 @@ from django.utils.functional import SimpleLazyObject
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 from django.utils.text import Truncator
+from django.utils.translation import gettext as _
+from django.utils.translation import ngettext
 
 from messaging import causes
 from messaging.access.selectors.reach import read_id
@@ -32,6 +34,7 @@ from messaging.overview.selectors.traffic import HOURS, PartnerHours, Traffic
 from messaging.reports.pages.pipeline import bars, line
 from messaging.templatetags.hub import ago, octets, refusal, took
 from rmhub import clock
+from rmhub.language import gettext_lazy, number
 
 _SPARK = HOURS * 2
 _SHADES = 4
@@ -58,7 +61,7 @@ def dashboard(request: HttpRequest) -> HttpResponse:
     context = {
         "overview": found,
         "tiles": _tiles(found, now),
-        "recent": messages("The newest messages of both directions", found.recent, short=True),
+        "recent": messages(_("The newest messages of both directions"), found.recent, short=True),
         # The part that refreshes itself every few seconds does not show it.
         "heat": SimpleLazyObject(lambda: [(one, _cells(one, found.traffic)) for one in found.traffic.partners]),
         "heat_hours": [hour.at for hour in found.traffic.hours],
@@ -89,50 +92,65 @@ def _tiles(found: Overview, now: datetime) -> list[Tile]:
     return [
         Tile(
             "rate",
-            "Delivered a minute",
-            f"{rate:,.1f}" if rate < 10 else f"{rate:,.0f}",
-            f"{found.traffic.delivered:,} in 24 h",
+            _("Delivered a minute"),
+            number(rate, 1 if rate < 10 else 0),
+            _("{count} in 24 h").format(count=number(found.traffic.delivered)),
             _messages(state="delivered", since=since),
-            bars(delivered, f"Delivered by hour, {found.traffic.delivered:,} in all", width=_SPARK),
+            bars(
+                delivered,
+                _("Delivered by hour, {count} in all").format(count=number(found.traffic.delivered)),
+                width=_SPARK,
+            ),
         ),
         Tile(
             "success",
-            "Success",
-            "—" if success is None else f"{success:.1f} %" if success < 99.95 else "100 %",
-            f"{found.traffic.failed:,} failed in 24 h",
+            _("Success"),
+            "—" if success is None else f"{number(success, 1)} %" if success < 99.95 else "100 %",
+            _("{count} failed in 24 h").format(count=number(found.traffic.failed)),
             _messages(state="failed", since=since),
-            line([hour.success for hour in hours], None, "Success by hour", width=_SPARK),
+            line([hour.success for hour in hours], None, _("Success by hour"), width=_SPARK),
             bad=success is not None and success < 95,
         ),
         Tile(
             "p95",
-            "Time to acknowledge",
+            _("Time to acknowledge"),
             "—" if p95 is None else took(p95),
-            "95 % within, in 24 h",
+            _("95 % within, in 24 h"),
             _messages(state="delivered", since=since),
-            line([hour.p95 for hour in hours], None, "95 % of acknowledgements within, by hour", width=_SPARK),
+            line([hour.p95 for hour in hours], None, _("95 % of acknowledgements within, by hour"), width=_SPARK),
         ),
         Tile(
             "waiting",
-            "On the way",
-            f"{found.totals.moving:,}",
-            f"{found.totals.blocked - found.totals.heads:,} of them held up",
+            _("On the way"),
+            number(found.totals.moving),
+            _("{count} of them held up").format(count=number(found.totals.blocked - found.totals.heads)),
             _messages(q=f"state:{','.join(ON_THE_WAY)}"),
-            bars(accepted, f"Accepted by hour, {sum(hour.accepted for hour in hours):,} in all", width=_SPARK),
+            bars(
+                accepted,
+                _("Accepted by hour, {count} in all").format(count=number(sum(hour.accepted for hour in hours))),
+                width=_SPARK,
+            ),
         ),
         Tile(
             "retrying",
-            "Pairs retrying",
-            f"{state.by_state['retrying']:,}",
-            f"of {found.totals.pairs:,} pairs",
+            _("Pairs retrying"),
+            number(state.by_state["retrying"]),
+            ngettext("of {count} pair", "of {count} pairs", found.totals.pairs).format(
+                count=number(found.totals.pairs)
+            ),
             f"{reverse('console:pairs')}?state=retrying",
-            bars(failed, f"Failed by hour, {found.traffic.failed:,} in all", tone="bad", width=_SPARK),
+            bars(
+                failed,
+                _("Failed by hour, {count} in all").format(count=number(found.traffic.failed)),
+                tone="bad",
+                width=_SPARK,
+            ),
         ),
         Tile(
             "in-doubt",
-            "In doubt",
-            f"{state.in_doubt + state.doubtful_transactions:,}",
-            "a person decides",
+            _("In doubt"),
+            number(state.in_doubt + state.doubtful_transactions),
+            _("a person decides"),
             reverse("console:in-doubt"),
             bad=state.in_doubt + state.doubtful_transactions > 0,
         ),
@@ -162,63 +180,63 @@ def _field(at: datetime) -> str:
 # --- finding one's way ---
 
 _MORE = (
-    ("Preferences: time zone, shortcuts, theme", "console:preferences", "views:write"),
-    ("Saved views", "console:saved-views", "views:write"),
-    ("Keys", "console:keys", "pairs:read"),
-    ("Glossary", "console:glossary", "pairs:read"),
-    ("Causes", "console:causes", "pairs:read"),
-    ("Change password", "console:password", "pairs:read"),
+    (gettext_lazy("Preferences: time zone, shortcuts, theme"), "console:preferences", "views:write"),
+    (gettext_lazy("Saved views"), "console:saved-views", "views:write"),
+    (gettext_lazy("Keys"), "console:keys", "pairs:read"),
+    (gettext_lazy("Glossary"), "console:glossary", "pairs:read"),
+    (gettext_lazy("Causes"), "console:causes", "pairs:read"),
+    (gettext_lazy("Change password"), "console:password", "pairs:read"),
 )
 # key -> what it does; in groups, as the sheet shows them. The scripts in static/console/keys.js obey them.
 KEYS: tuple[tuple[str, tuple[tuple[str, str], ...]], ...] = (
     (
-        "Anywhere",
+        gettext_lazy("Anywhere"),
         (
-            ("?", "This help"),
-            ("/", "Search: paste any id"),
-            ("Ctrl K", "Palette: pages, actions, ids (Cmd K on a Mac)"),
-            ("Esc", "Close a dialog or menu"),
+            ("?", gettext_lazy("This help")),
+            ("/", gettext_lazy("Search: paste any id")),
+            ("Ctrl K", gettext_lazy("Palette: pages, actions, ids (Cmd K on a Mac)")),
+            ("Esc", gettext_lazy("Close a dialog or menu")),
         ),
     ),
     (
-        "Go to",
+        gettext_lazy("Go to"),
         (
-            ("g d", "Dashboard"),
-            ("g p", "Pairs"),
-            ("g m", "Messages"),
-            ("g i", "In doubt"),
-            ("g n", "Incidents"),
-            ("g r", "Reports"),
+            ("g d", gettext_lazy("Dashboard")),
+            ("g p", gettext_lazy("Pairs")),
+            ("g m", gettext_lazy("Messages")),
+            ("g i", gettext_lazy("In doubt")),
+            ("g n", gettext_lazy("Incidents")),
+            ("g r", gettext_lazy("Reports")),
         ),
     ),
     (
-        "In a list",
+        gettext_lazy("In a list"),
         (
-            ("j", "Next row"),
-            ("k", "Previous row"),
-            ("Enter", "Open the row"),
-            ("x", "Select the row"),
-            ("Shift X", "Select from the last one to here"),
-            ("Space", "Messages: a summary of the row's message"),
-            (".", "Load new rows"),
+            ("j", gettext_lazy("Next row")),
+            ("k", gettext_lazy("Previous row")),
+            ("Enter", gettext_lazy("Open the row")),
+            ("x", gettext_lazy("Select the row")),
+            ("Shift X", gettext_lazy("Select from the last one to here")),
+            ("Space", gettext_lazy("Messages: a summary of the row's message")),
+            (".", gettext_lazy("Load new rows")),
         ),
     ),
     (
-        "On a row or a page",
+        gettext_lazy("On a row or a page"),
         (
-            ("e", "Acknowledge, or take over"),
-            ("r", "Resume, or retry now"),
-            ("[", "Previous of the list you came from"),
-            ("]", "Next of the list you came from"),
+            ("e", gettext_lazy("Acknowledge, or take over")),
+            ("r", gettext_lazy("Resume, or retry now")),
+            ("[", gettext_lazy("Previous of the list you came from")),
+            ("]", gettext_lazy("Next of the list you came from")),
         ),
     ),
     (
-        "On an incident",
+        gettext_lazy("On an incident"),
         (
-            ("a", "Assign"),
-            ("z", "Snooze, or end the snooze"),
-            ("r", "Resolve"),
-            ("d", "Diagram of its pair"),
+            ("a", gettext_lazy("Assign")),
+            ("z", gettext_lazy("Snooze, or end the snooze")),
+            ("r", gettext_lazy("Resolve")),
+            ("d", gettext_lazy("Diagram of its pair")),
         ),
     ),
 )
@@ -251,7 +269,7 @@ def palette(request: HttpRequest) -> HttpResponse:
 def keys(request: HttpRequest) -> HttpResponse:
     """All keys, as a page or as a dialog."""
     sheet = "console/overview/keys_sheet.html"
-    context = {"title": "Keys", "form": sheet, "groups": KEYS}
+    context = {"title": _("Keys"), "form": sheet, "groups": KEYS}
     return page(request, "console/parts/dialog.html", context, fragments={"dialog": sheet})
 
 
@@ -283,29 +301,37 @@ def cause_list(request: HttpRequest) -> HttpResponse:
 
 
 def _sender(one: Rejection) -> SafeString:
-    name = one.party_name or cells.span("text-soft", "unknown sender")
+    name = one.party_name or cells.span("text-soft", _("unknown sender"))
     return format_html('{}<div class="text-faint mono">{}</div>', name, one.remote_address or "—")
 
 
 def _wrong(one: Rejection) -> SafeString:
     said = "" if one.detail == f"{refusal(one.reason)}." else Truncator(one.detail).chars(160)
-    again = ' <span class="text-soft">{} times, last {}</span>'
-    return cells.joined(said, format_html(again, one.times, ago(one.last_at)) if one.last_at else "")
+    if not one.last_at:
+        return cells.joined(said)
+    again = ngettext("once, at {time}", "{count} times, last {time}", one.times)
+    return cells.joined(
+        said,
+        format_html(' <span class="text-soft">{}</span>', format_html(again, count=one.times, time=ago(one.last_at))),
+    )
 
 
 _REFUSALS = (
-    Column("Time", lambda one: ago(one.at), "nowrap", zoned=True),
-    Column("Reason", lambda one: cells.link(cells.to("rejection", one.public_id), refusal(one.reason), "strong")),
-    Column("From", _sender),
-    Column("What was wrong", _wrong, "wrap", narrow="Wrong"),
-    Column("HTTP", lambda one: one.http_status, "num"),
-    Column("Size", lambda one: octets(one.size), "num nowrap"),
+    Column(gettext_lazy("Time"), lambda one: ago(one.at), "nowrap", zoned=True),
+    Column(
+        gettext_lazy("Reason"),
+        lambda one: cells.link(cells.to("rejection", one.public_id), refusal(one.reason), "strong"),
+    ),
+    Column(gettext_lazy("From"), _sender),
+    Column(gettext_lazy("What was wrong"), _wrong, "wrap", narrow=gettext_lazy("Wrong")),
+    Column(gettext_lazy("HTTP"), lambda one: one.http_status, "num"),
+    Column(gettext_lazy("Size"), lambda one: octets(one.size), "num nowrap"),
 )
 
 
 REJECTION_FILTERS = (
-    Filter("reason", "Reason", choices=sorted(causes.REFUSALS.items(), key=lambda reason: reason[1])),
-    Filter("party", "Partner", kind="partner"),
+    Filter("reason", gettext_lazy("Reason"), choices=sorted(causes.REFUSALS.items(), key=lambda reason: reason[1])),
+    Filter("party", gettext_lazy("Partner"), kind="partner"),
 )
 
 
@@ -320,9 +346,9 @@ def rejection_list(request: HttpRequest) -> HttpResponse:
     context = keyset_page(request, "console.rejections", found, order=("-id",), filters=given)
     context |= {
         "filtered": any(given.values()),
-        "bar": filters.bar(request, "rejections", REJECTION_FILTERS, given, partner=partner),
+        "bar": filters.bar(request, _("rejections"), REJECTION_FILTERS, given, partner=partner),
     }
-    context["table"] = table("Rejections, newest first", _REFUSALS, context["rows"])
+    context["table"] = table(_("Rejections, newest first"), _REFUSALS, context["rows"])
     return page(request, "console/overview/rejections.html", context)
 
 
@@ -341,10 +367,10 @@ def toasts(request: HttpRequest) -> HttpResponse:
 
 
 def _pages(text: str, scopes: frozenset[str]) -> list[Way]:
-    known = [(item.label, item.view, item.scope) for _, items in NAVIGATION for item in items]
+    known = [(item.label, item.view, item.scope) for _group, items in NAVIGATION for item in items]
     wanted = text.casefold()
     return [
-        Way("Page", label, reverse(view))
+        Way(_("Page"), label, reverse(view))
         for label, view, scope in (*known, *_MORE)
         if scope in scopes and wanted in label.casefold()
     ]

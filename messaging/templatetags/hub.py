@@ -11,6 +11,7 @@ from django.templatetags.static import static
 from django.utils import timezone
 from django.utils.html import format_html
 from django.utils.safestring import SafeString, mark_safe
+from django.utils.translation import gettext as _
 
 from messaging import causes
 from messaging.choices import DELIVERY_LOOKS, MESSAGE_LOOKS, PAIR_LOOKS, TRIGGER_LOOKS
@@ -21,6 +22,7 @@ from messaging.journal.wording import span as span_of
 from messaging.models import PipelineRun
 from partners import transports
 from rmhub import clock
+from rmhub.language import number
 
 register = template.Library()
 
@@ -97,7 +99,7 @@ def ago(value: datetime | None, empty: str = "—") -> SafeString:
     if value is None:
         return format_html('<span class="text-faint">{}</span>', empty)
     age = clock.now() - value
-    text = _absolute(value) if age > _ABSOLUTE_AFTER else f"{span_of(age.total_seconds())} ago"
+    text = _absolute(value) if age > _ABSOLUTE_AFTER else _("{time} ago").format(time=span_of(age.total_seconds()))
     return _time(value, text, "ago" if age <= _ABSOLUTE_AFTER else "")
 
 
@@ -107,7 +109,7 @@ def at(value: datetime | None, empty: str = "—") -> SafeString:
     if value is None:
         return format_html('<span class="text-faint">{}</span>', empty)
     age = (clock.now() - value).total_seconds()
-    beside = f"{span_of(age)} ago" if age >= 0 else f"in {span_of(-age)}"
+    beside = (_("{time} ago") if age >= 0 else _("in {time}")).format(time=span_of(abs(age)))
     return format_html('{} <span class="text-faint">{}</span>', _time(value, _instant(value), ""), beside)
 
 
@@ -130,7 +132,7 @@ def until(value: datetime | None, empty: str = "—") -> SafeString:
     if value is None:
         return format_html('<span class="text-faint">{}</span>', empty)
     left = (value - clock.now()).total_seconds()
-    return _time(value, f"in {span_of(left)}" if left >= 1 else "now", "until")
+    return _time(value, _("in {time}").format(time=span_of(left)) if left >= 1 else _("now"), "until")
 
 
 @register.simple_tag
@@ -142,14 +144,14 @@ def duration_of(begin: datetime, end: datetime) -> str:
 @register.simple_tag
 def select_all() -> SafeString:
     """Return the head of a column of check boxes, which ticks all of them."""
-    return format_html(_TICK, mark_safe("data-select-all hidden"), "Select all rows of this page")
+    return format_html(_TICK, mark_safe("data-select-all hidden"), _("Select all rows of this page"))
 
 
 @register.simple_tag
 def select(value: str, name: object) -> SafeString:
     """Return the check box of a row, for the bar of what can be done about many."""
     ticked = format_html('name="ids" value="{}" form="bulk" data-testid="select"', value)
-    return format_html(_TICK, ticked, f"Select {name}")
+    return format_html(_TICK, ticked, _("Select {name}").format(name=name))
 
 
 @register.filter
@@ -174,7 +176,7 @@ def took(seconds: float | None) -> str:
         return ""
     if seconds < 1:
         return f"{round(seconds * 1000)} ms"
-    return f"{seconds:.2f} s" if seconds < 60 else span_of(seconds)
+    return f"{number(seconds, 2)} s" if seconds < 60 else span_of(seconds)
 
 
 @register.filter
@@ -182,23 +184,23 @@ def octets(size: int) -> str:
     """A size for people: `812 B`, `16.1 KiB`."""
     if size < 1024:
         return f"{size} B"
-    number = float(size)
+    left = float(size)
     for unit in ("KiB", "MiB", "GiB"):
-        number /= 1024
-        if number < 1024 or unit == "GiB":
-            return f"{number:.1f} {unit}"
+        left /= 1024
+        if left < 1024 or unit == "GiB":
+            return f"{number(left, 1)} {unit}"
     return ""
 
 
 @register.filter
-def short(number: int) -> str:
+def short(count: int) -> str:
     """A count for narrow places: `812`, `1.2k`, `34k`, `1.2M`."""
-    if number < 1000:
-        return str(number)
+    if count < 1000:
+        return str(count)
     for unit in ("k", "M"):
-        size = number / (1000 if unit == "k" else 1_000_000)
+        size = count / (1000 if unit == "k" else 1_000_000)
         if size < 999.5 or unit == "M":
-            return f"{size:.1f}{unit}" if size < 9.95 else f"{size:.0f}{unit}"
+            return f"{number(size, 1 if size < 9.95 else 0)}{unit}"
     return ""
 
 
@@ -254,10 +256,10 @@ def run_range(run: PipelineRun) -> str:
     """The words for the range of a run."""
     begin, end = run.range_from, run.range_to
     if begin and end:
-        return f"{instant(begin)} to {instant(end)} UTC"
+        return _("{begin} to {end} UTC").format(begin=instant(begin), end=instant(end))
     if begin:
-        return f"from {instant(begin)} UTC"
-    return f"before {instant(end)} UTC" if end else "everything"
+        return _("from {begin} UTC").format(begin=instant(begin))
+    return _("before {end} UTC").format(end=instant(end)) if end else _("everything")
 
 
 def _instant(value: datetime) -> str:

@@ -9,11 +9,12 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from django.core.exceptions import ObjectDoesNotExist
+from django.utils.translation import gettext as _
 
 from messaging.access.selectors import people
 from messaging.archive import selectors as archive
 from messaging.bulk import selectors as jobs
-from messaging.choices import PHASE_LOOKS
+from messaging.choices import MESSAGE_LOOKS, PHASE_LOOKS
 from messaging.deliveries.selectors import deliveries, triggers
 from messaging.engine import attributes as attribute_rules
 from messaging.exceptions import NotFound
@@ -32,6 +33,7 @@ from partners import selectors as partners
 from partners.models import Agreement, Party
 from partners.visibility import limit
 from rmhub.ids import BadPublicId, public_id, read_public_id
+from rmhub.language import gettext_lazy
 
 _MOST = 10
 _SHORTEST = 6  # characters of the beginning of a MessageId
@@ -200,107 +202,120 @@ def _beginning(text: str) -> list[Message]:
     return list(messages.with_names(Message.objects.filter(pk__in=list(begun))).order_by("-id"))
 
 
-PAIR = Kind("Pair", "pair", pairs.pair, lambda pair: pair.code, lambda pair: (pair.code,))
-PARTY = Kind("Party", "partner", lambda key: limit(Party.objects.all(), "pk").get(pk=key))
+PAIR = Kind(gettext_lazy("Pair"), "pair", pairs.pair, lambda pair: pair.code, lambda pair: (pair.code,))
+PARTY = Kind(gettext_lazy("Partner"), "partner", lambda key: limit(Party.objects.all(), "pk").get(pk=key))
 AGREEMENT = Kind(
-    "Agreement",
+    gettext_lazy("Agreement"),
     "agreement",
     lambda key: limit(Agreement.objects.all(), "partner").get(pk=key),
     lambda agreement: agreement.tpa_id,
 )
-INCIDENT = Kind("Incident", "incident", records.incident, arguments=lambda incident: (str(incident),))
-ROUTE = Kind("Route", "route", routes.route, detail=lambda route: f"{route.party_context} {route.party_value}")
-TRIGGER = Kind("Trigger", "trigger", triggers.trigger, lambda trigger: trigger.name, detail=triggers.target)
+INCIDENT = Kind(gettext_lazy("Incident"), "incident", records.incident, arguments=lambda incident: (str(incident),))
+ROUTE = Kind(
+    gettext_lazy("Route"), "route", routes.route, detail=lambda route: f"{route.party_context} {route.party_value}"
+)
+TRIGGER = Kind(
+    gettext_lazy("Trigger"), "trigger", triggers.trigger, lambda trigger: trigger.name, detail=triggers.target
+)
 TRANSACTION = Kind(
-    "Transaction",
+    gettext_lazy("Transaction"),
     "transaction",
     coordinations.coordination,
     lambda one: one.identifier,
-    detail=lambda one: f"{PHASE_LOOKS[one.phase].label}, begun by {coordinations.beginner(one)}",
+    detail=lambda one: _("{state}, begun by {name}").format(
+        state=PHASE_LOOKS[one.phase].label, name=coordinations.beginner(one)
+    ),
 )
 MESSAGE = Kind(
-    "Message",
+    gettext_lazy("Message"),
     "message",
     messages.in_store,
     lambda message: message.message_id,
-    detail=lambda message: f"{message.pair.code}, {message.action}, {message.state}",
+    detail=lambda message: f"{message.pair.code}, {message.action}, {MESSAGE_LOOKS[message.state].label}",
 )
 ARCHIVED = Kind(
-    "Archived message",
+    gettext_lazy("Archived message"),
     "archived",
     archive.archived_message,
     lambda row: row.message_id,
-    detail=lambda row: f"{row.pair.code}, {row.action}, in the archive",
+    detail=lambda row: _("{pair}, {action}, in the archive").format(pair=row.pair.code, action=row.action),
 )
 # Prefix of public ids -> what they name.
 _BY_PREFIX: dict[str, Kind] = {
     "msg": MESSAGE,
-    "hold": Kind("Legal hold", "hold", archive.hold, lambda hold: hold.name),
+    "hold": Kind(gettext_lazy("Legal hold"), "hold", archive.hold, lambda hold: hold.name),
     "pair": PAIR,
     "inc": INCIDENT,
-    "att": Kind("Transmission", "transmission", messages.transmission),
+    "att": Kind(gettext_lazy("Transmission"), "transmission", messages.transmission),
     "sig": Kind(
-        "Signal",
+        gettext_lazy("Signal"),
         "signal",
         lambda key: limit(Signal.objects.defer("body"), "pair__partner").get(pk=key),
         lambda signal: signal.message_id,
     ),
-    "rej": Kind("Refusal", "rejection", records.rejection),
+    "rej": Kind(gettext_lazy("Refusal"), "rejection", records.rejection),
     "par": PARTY,
     "agr": AGREEMENT,
     "rt": ROUTE,
     "trg": TRIGGER,
     "del": Kind(
-        "Delivery", "delivery", deliveries.delivery, lambda one: f"{one.trigger.name}: {one.message.message_id}"
+        gettext_lazy("Delivery"),
+        "delivery",
+        deliveries.delivery,
+        lambda one: f"{one.trigger.name}: {one.message.message_id}",
     ),
     "txn": TRANSACTION,
     "enl": Kind(
-        "Participant",
+        gettext_lazy("Participant"),
         "transaction",
         coordinations.enlistment,
-        lambda one: f"{coordinations.name_of(one)} in {one.coordination.identifier}",
+        lambda one: _("{name} in {transaction}").format(
+            name=coordinations.name_of(one), transaction=one.coordination.identifier
+        ),
         lambda one: (one.coordination.public_id,),
     ),
-    "job": Kind("Job", "job", jobs.job),
-    "run": Kind("Run", "pipeline-run", pipeline.run),
-    "end": Kind("Endpoint", "endpoint", partners.endpoint, lambda one: f"{one.party.name}: {one.name}"),
+    "job": Kind(gettext_lazy("Job"), "job", jobs.job),
+    "run": Kind(gettext_lazy("Run"), "pipeline-run", pipeline.run),
+    "end": Kind(gettext_lazy("Endpoint"), "endpoint", partners.endpoint, lambda one: f"{one.party.name}: {one.name}"),
     # What a partner shows has no page of its own: it stands on the partner's.
     "cred": Kind(
-        "Credential",
+        gettext_lazy("Credential"),
         "partner",
         partners.credential,
-        lambda one: f"Credential of {one.party.name}",
+        lambda one: _("Credential of {name}").format(name=one.party.name),
         lambda one: (one.party.public_id,),
     ),
-    "poll": Kind("Poller", "poller", pollers.poller),
-    "inq": Kind("Status inquiry", "inquiry", relatives.inquiry, lambda one: one.message.message_id),
-    "plog": Kind("Partner's log", "partner-log", pipeline.log, lambda log: f"{log.party.name}: {log.filename}"),
+    "poll": Kind(gettext_lazy("Poller"), "poller", pollers.poller),
+    "inq": Kind(gettext_lazy("Status inquiry"), "inquiry", relatives.inquiry, lambda one: one.message.message_id),
+    "plog": Kind(
+        gettext_lazy("Partner's log"), "partner-log", pipeline.log, lambda log: f"{log.party.name}: {log.filename}"
+    ),
     "tst": Kind(
-        "Test report",
+        gettext_lazy("Test report"),
         "bench-report",
         lambda key: onboarding.report(public_id("tst", key)),
         lambda one: f"{one.agreement.tpa_id} v{one.number}",
     ),
     # At the step that somebody was at; the first one is over when there is a draft.
     "drf": Kind(
-        "Draft of a partner",
+        gettext_lazy("Draft of a partner"),
         "onboarding-step",
         onboarding.draft,
         arguments=lambda draft: (draft.public_id, str(max(2, draft.step))),
     ),
-    "whe": Kind("Webhook endpoint", "webhook", notifications.webhook_endpoint),
+    "whe": Kind(gettext_lazy("Webhook endpoint"), "webhook", notifications.webhook_endpoint),
     "dlv": Kind(
-        "Webhook delivery",
+        gettext_lazy("Webhook delivery"),
         "webhook-delivery",
         notifications.webhook_delivery_by_id,
-        lambda one: f"{one.public_id} to {one.endpoint}",
+        lambda one: _("{id} to {name}").format(id=one.public_id, name=one.endpoint),
         lambda one: (one.endpoint.public_id, one.public_id),
     ),
-    "rule": Kind("Notification rule", "notification-rule", notifications.rule),
-    "mask": Kind("Mask", "mask", masks.mask),
-    "sch": Kind("Schema", "schema", schemas.rule),
-    "atr": Kind("Attribute", "attribute", attributes.rule),
-    "grp": Kind("Partner group", "group-edit", people.group),
+    "rule": Kind(gettext_lazy("Notification rule"), "notification-rule", notifications.rule),
+    "mask": Kind(gettext_lazy("Mask"), "mask", masks.mask),
+    "sch": Kind(gettext_lazy("Schema"), "schema", schemas.rule),
+    "atr": Kind(gettext_lazy("Attribute"), "attribute", attributes.rule),
+    "grp": Kind(gettext_lazy("Partner group"), "group-edit", people.group),
 }
 # Prefix -> the scope of the page that it leads to, where not everybody has it.
 _NEEDS: dict[str, str] = {

@@ -17,6 +17,8 @@ from django.conf import settings
 from django.db import DatabaseError, InterfaceError
 from django.db.models import F, Min
 from django.db.models.functions import Greatest
+from django.utils.translation import gettext as _
+from django.utils.translation import ngettext
 
 from messaging import dispatch, storage
 from messaging.choices import DeliveryState, Direction, TriggerState
@@ -28,6 +30,7 @@ from messaging.protocol.pair_state import Gate
 from messaging.servers import pairs_at
 from messaging.storage import Room
 from rmhub import clock
+from rmhub.language import gettext_lazy, number
 from rmhub.postgresql.base import patience, trouble, what_is_wrong
 
 # Due work is found by the sweep within seconds; what is older than this waits for workers that are not there.
@@ -128,8 +131,10 @@ def health() -> Health:
     return Health(database, broker, oldest, overdue, unreachable, store, room.free, parts, tuple(known))
 
 
-_WITHOUT_BROKER = "It does not answer. Documents are accepted; they go out when workers find them by themselves."
-_UNKNOWN = "Not known while the database does not answer."
+_WITHOUT_BROKER = gettext_lazy(
+    "It does not answer. Documents are accepted; they go out when workers find them by themselves."
+)
+_UNKNOWN = gettext_lazy("Not known while the database does not answer.")
 _since: dict[str, datetime] = {}  # of this process: part -> when it was first seen to be in trouble
 _room_lock = threading.Lock()
 _room_seen: tuple[float, Room] | None = None  # monotonic seconds
@@ -157,14 +162,18 @@ def _database_part(database: bool, wrong: str, now: datetime) -> Part:
 
 
 def _store_part(room: Room, store: bool, now: datetime) -> Part:
-    free = f"{(room.free or 0) // 1_000_000:,} MB are free"
+    free = number((room.free or 0) // 1_000_000)
     if room.error and not room.full:
-        return _part("store", PartState.DOWN, f"The payload store cannot be written: {room.error}.", now)
-    if not store:
-        said = f"The payload store is full: {free}, less than one message may take. Documents are refused."
+        said = _("The payload store cannot be written: {error}.").format(error=room.error)
         return _part("store", PartState.DOWN, said, now)
+    if not store:
+        said = _(
+            "The payload store is full: {free} MB are free, less than one message may take. Documents are refused."
+        )
+        return _part("store", PartState.DOWN, said.format(free=free), now)
     if (room.free or 0) < _LITTLE * settings.RMHUB_MAX_MESSAGE_BYTES:
-        return _part("store", PartState.DEGRADED, f"The payload store is nearly full: {free}.", now)
+        said = _("The payload store is nearly full: {free} MB are free.").format(free=free)
+        return _part("store", PartState.DEGRADED, said, now)
     return _part("store", PartState.OK, "", now)
 
 
@@ -172,31 +181,30 @@ def _workers_part(oldest: datetime | None, overdue: int, known: list[Presence], 
     """What is late, is late because nobody is there: that is said first."""
     lost = [one.lost_since for one in known if one.lost_since is not None]
     if not known:
-        said = "No worker runs: nothing is sent or delivered until one is started (manage.py up)."
+        said = _("No worker runs: nothing is sent or delivered until one is started (manage.py up).")
         return _part("workers", PartState.DOWN, said, now)
     if len(lost) == len(known):
-        said = f"{_one_of(len(lost), len(known))} last heard of {_ago(max(lost), now)}: {_LOST}"
-        return _part("workers", PartState.DOWN, said, now, max(lost))
+        return _part("workers", PartState.DOWN, _lost(lost, known, max(lost), now), now, max(lost))
     if overdue > OVERDUE_SECONDS:
-        said = f"Something was due {span(overdue)} ago: check that workers and beat run."
+        said = _("Something was due {time} ago: check that workers and beat run.").format(time=span(overdue))
         return _part("workers", PartState.DOWN, said, now, oldest)
     if lost:
-        said = f"{_one_of(len(lost), len(known))} last heard of {_ago(min(lost), now)}: {_LOST} The others work."
+        said = f"{_lost(lost, known, min(lost), now)} {_('The others work.')}"
         return _part("workers", PartState.DEGRADED, said, now, min(lost))
     return _part("workers", PartState.OK, "", now)
 
 
-_LOST = "stopped, or cut off from the database."
-
-
-def _one_of(lost: int, known: int) -> str:
-    if known == 1:
-        return "The only worker was"
-    return f"{lost} of {known} workers {'was' if lost == 1 else 'were'}"
-
-
-def _ago(at: datetime, now: datetime) -> str:
-    return f"{span(max(0.0, (now - at).total_seconds()))} ago"
+def _lost(lost: list[datetime], known: list[Presence], at: datetime, now: datetime) -> str:
+    ago = span(max(0.0, (now - at).total_seconds()))
+    if len(known) == 1:
+        return _("The only worker was last heard of {time} ago: stopped, or cut off from the database.").format(
+            time=ago
+        )
+    return ngettext(
+        "{count} of {all} workers was last heard of {time} ago: stopped, or cut off from the database.",
+        "{count} of {all} workers were last heard of {time} ago: stopped, or cut off from the database.",
+        len(lost),
+    ).format(count=number(len(lost)), all=number(len(known)), time=ago)
 
 
 def _room() -> Room:

@@ -5,8 +5,10 @@ Counts come from the pairs (thousands) and from `TrafficHour`, never from the me
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
+from string import Formatter
 from typing import TYPE_CHECKING
 
 from django.db.models import (
@@ -26,6 +28,8 @@ from django.db.models import (
     When,
 )
 from django.db.models.functions import Coalesce
+from django.utils.translation import gettext as _
+from django.utils.translation import ngettext
 
 from messaging.choices import Direction, MessageState, TriggerState
 from messaging.deliveries.selectors import in_doubt, triggers
@@ -47,6 +51,7 @@ from messaging.protocol.pair_state import Flow
 from messaging.transactions.selectors import coordinations
 from partners import visibility
 from partners.models import Credential
+from rmhub.language import number
 
 if TYPE_CHECKING:
     from messaging.pairs.selectors.pairs import RatedPair
@@ -269,37 +274,51 @@ def _verdict(found: Status, stopped: list[TriggerRow], unsure: int) -> tuple[str
     if found.suspended_triggers:
         return "bad", _plain(_stopped(found.suspended_triggers, stopped))
     trouble = [
-        f"{count} {words}"
+        words.format(count=number(count))
         for count, words in (
-            (unsure, "to be compared after a loss of memory"),
-            (by_state["silent"], "silent"),
-            (by_state["retrying"], "retrying"),
-            (by_state["holding"], "held by the partner"),
-            (by_state["paused"], "paused"),
+            (unsure, _("{count} to be compared after a loss of memory")),
+            (by_state["silent"], _("{count} silent")),
+            (by_state["retrying"], _("{count} retrying")),
+            (by_state["holding"], _("{count} held by the partner")),
+            (by_state["paused"], _("{count} paused")),
         )
         if count
     ]
     if trouble:
-        return "watch", _plain(f"No pair is suspended; {', '.join(trouble)}. {_documents(totals.waiting)} to go.")
-    if found.in_doubt:
-        return "watch", _plain(f"{_flow(totals.pairs)}; {_documents(found.in_doubt)} in doubt: a person decides.")
+        to_go = ngettext("{count} document to go.", "{count} documents to go.", totals.waiting)
+        said = _("No pair is suspended; {states}.").format(states=", ".join(trouble))
+        return "watch", _plain(f"{said} {to_go.format(count=number(totals.waiting))}")
+    flow = _flow(totals.pairs)
+    if count := found.in_doubt:
+        said = ngettext(
+            "{count} document in doubt: a person decides.", "{count} documents in doubt: a person decides.", count
+        )
+        return "watch", _plain(f"{flow}; {said.format(count=number(count))}")
     if count := found.doubtful_transactions:
-        said = f"{count:,} transaction{'' if count == 1 else 's'} in doubt: look at {'it' if count == 1 else 'them'}."
-        return "watch", _plain(f"{_flow(totals.pairs)}; {said}")
+        said = ngettext(
+            "{count} transaction in doubt: look at it.", "{count} transactions in doubt: look at them.", count
+        )
+        return "watch", _plain(f"{flow}; {said.format(count=number(count))}")
     if count := found.open_incidents:
-        return "watch", _plain(f"{_flow(totals.pairs)}; {count} incident{'' if count == 1 else 's'} to look at.")
+        said = ngettext("{count} incident to look at.", "{count} incidents to look at.", count)
+        return "watch", _plain(f"{flow}; {said.format(count=number(count))}")
     if not totals.pairs:
-        return "good", _plain("No pair yet: pairs appear when an agreement is active.")
-    return "good", _plain(f"{_flow(totals.pairs)}; {_documents(totals.waiting)} on the way.")
+        return "good", _plain(_("No pair yet: pairs appear when an agreement is active."))
+    said = ngettext("{count} document on the way.", "{count} documents on the way.", totals.waiting)
+    return "good", _plain(f"{flow}; {said.format(count=number(totals.waiting))}")
 
 
 def _of_hub(state: Health) -> tuple[str, ...]:
     """What is wrong with the hub itself, the worst first; "" for what is not."""
     said = {part.name: part.detail for part in state.troubled}
-    behind = f"The hub is behind: something was due {span(state.overdue_seconds)} ago. Check workers and beat."
-    broker = "The broker does not answer: workers are not woken, and find what is due by themselves. Nothing is lost."
+    behind = _("The hub is behind: something was due {time} ago. Check workers and beat.").format(
+        time=span(state.overdue_seconds)
+    )
+    broker = _(
+        "The broker does not answer: workers are not woken, and find what is due by themselves. Nothing is lost."
+    )
     return (
-        "" if state.store else said.get("store", "The payload store accepts no documents."),
+        "" if state.store else said.get("store", _("The payload store accepts no documents.")),
         said.get("workers", "") if state.nobody_works else "",
         behind if state.overdue_seconds > OVERDUE_SECONDS else "",
         "" if state.broker else broker,
@@ -314,12 +333,32 @@ def _suspended(found: Status, stopped: list[TriggerRow]) -> tuple[Part, ...]:
     count, blocked = found.broken, found.totals.blocked
     if not count:
         return ()
-    parts = [Part(f"{count:,}", "broken-pairs"), Part(f" pair{'' if count == 1 else 's'} suspended")]
-    if found.oldest_at is not None:
-        parts += [Part(", the longest for "), Part(span((found.at - found.oldest_at).total_seconds()), "oldest")]
-    parts += [Part("; "), Part(f"{blocked:,}", "blocked-documents")]
-    said = f" document{'' if blocked == 1 else 's'} held up. {_stopped(found.suspended_triggers, stopped)}"
-    return (*parts, Part(said.rstrip()))
+    longest = found.oldest_at is not None
+    pairs_said = (
+        ngettext(
+            "{count} pair suspended, the longest for {time}", "{count} pairs suspended, the longest for {time}", count
+        )
+        if longest
+        else ngettext("{count} pair suspended", "{count} pairs suspended", count)
+    )
+    since = span((found.at - found.oldest_at).total_seconds()) if found.oldest_at is not None else ""
+    held = ngettext("{count} document held up.", "{count} documents held up.", blocked)
+    more = _stopped(found.suspended_triggers, stopped)
+    return (
+        *_parts(pairs_said, count=(number(count), "broken-pairs"), time=(since, "oldest")),
+        Part("; "),
+        *_parts(held, count=(number(blocked), "blocked-documents")),
+        *([Part(f" {more}")] if more else []),
+    )
+
+
+def _parts(text: str, **marked: tuple[str, str]) -> Iterator[Part]:
+    """A text whose placeholders are parts of their own: name=(text, mark)."""
+    for plain, name, _form, _conversion in Formatter().parse(text):
+        if plain:
+            yield Part(plain)
+        if name:
+            yield Part(*marked[name])
 
 
 def _plain(text: str) -> tuple[Part, ...]:
@@ -327,7 +366,7 @@ def _plain(text: str) -> tuple[Part, ...]:
 
 
 def _flow(count: int) -> str:
-    return "The one pair flows" if count == 1 else f"All {count:,} pairs flow"
+    return ngettext("The one pair flows", "All {count} pairs flow", count).format(count=number(count))
 
 
 def _stopped(count: int, stopped: list[TriggerRow]) -> str:
@@ -335,13 +374,19 @@ def _stopped(count: int, stopped: list[TriggerRow]) -> str:
     if not count:
         return ""
     held = sum(row.backlog.held for row in stopped)
-    named = stopped[0].trigger.name if count == 1 else f"{count:,} triggers"
-    waits = f"{_documents(held)} wait{'s' if held == 1 else ''} for " + ("it" if count == 1 else "them")
-    return f"{'Trigger ' if count == 1 else ''}{named} {'is' if count == 1 else 'are'} suspended; {waits}."
-
-
-def _documents(count: int) -> str:
-    return f"{count:,} document{'' if count == 1 else 's'}"
+    if count == 1:
+        said = ngettext(
+            "Trigger {name} is suspended; {count} document waits for it.",
+            "Trigger {name} is suspended; {count} documents wait for it.",
+            held,
+        )
+        return said.format(name=stopped[0].trigger.name, count=number(held))
+    said = ngettext(
+        "{triggers} triggers are suspended; {count} document waits for them.",
+        "{triggers} triggers are suspended; {count} documents wait for them.",
+        held,
+    )
+    return said.format(triggers=number(count), count=number(held))
 
 
 def _failing_webhooks() -> QuerySet[WebhookEndpoint]:

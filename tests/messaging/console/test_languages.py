@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from datetime import datetime
 from typing import Any
 
@@ -20,12 +19,13 @@ from tests.messaging.console.scenes import World, browser
 pytestmark = pytest.mark.django_db
 
 # Names of things, the same in every language: of standards, protocols, products, units and codes.
-NAMES = frozenset(
-    """RM Hub XML JSON EDIFACT HTTP HTTPS SMTP IMAP POP SFTP FTPS FTP TLS SSL SHA PEM CSV API URL URI UTC SQL XSD DTD DNS TCP
-    TPA SLA ebXML ebMS MessageId Message-ID Spark Slack Mattermost Rocket Chat Teams Microsoft PagerDuty Opsgenie Webhook
-    OpenID TOTP Deutsch English Français curl Bearer KiB MiB GiB Ctrl Esc Enter UsernameToken PKCS Parquet PostgreSQL Valkey
-    WS-AtomicTransaction WS-Addressing SOAP MIME GET POST PUT Europe Berlin""".split()
-)
+_NAMES = """
+RM Hub XML JSON EDIFACT HTTP HTTPS SMTP IMAP POP SFTP FTPS FTP TLS SSL SHA PEM CSV API URL URI UTC SQL XSD DTD DNS TCP
+TPA SLA ebXML ebMS MessageId Message-ID Spark Slack Mattermost Rocket Chat Teams Microsoft PagerDuty Opsgenie Webhook
+OpenID TOTP Deutsch English Français curl Bearer KiB MiB GiB Ctrl Esc Enter UsernameToken PKCS Parquet PostgreSQL
+Valkey WS-AtomicTransaction WS-Addressing SOAP MIME GET POST PUT Europe Berlin
+"""
+NAMES = frozenset(_NAMES.split())
 _WORD = re.compile(r"(?<![\w@./:<>{}#_=&?-])[A-Za-z][a-z]{2,}(?:-[a-z]+)*(?![\w@/:<>{}=_-]|\.\w)")
 _APART = ("script", "style", "code", "pre", "kbd", "samp", "textarea", "template", "time", "abbr")
 _SPOKEN = ("title", "aria-label", "placeholder", "alt", "data-label")
@@ -47,13 +47,13 @@ def marked(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(trans_real._translations, "de", Marking("de"))  # type: ignore[attr-defined]
 
 
-def outside(text: str) -> str:
-    """What no catalog was asked for."""
-    kept, depth = [], 0
+def outside(text: str, depth: int = 0) -> tuple[str, int]:
+    """What no catalog was asked for, and how many brackets are open after it: `depth` were before."""
+    kept = []
     for sign in text:
-        depth += {"⟦": 1, "⟧": -1}.get(sign, 0)
+        depth = max(0, depth + {"⟦": 1, "⟧": -1}.get(sign, 0))
         kept.append(sign if depth == 0 and sign != "⟧" else " ")
-    return " ".join("".join(kept).split())
+    return " ".join("".join(kept).split()), depth
 
 
 def stored() -> set[str]:
@@ -84,35 +84,45 @@ def stored() -> set[str]:
     return found
 
 
-def left(page: html.HtmlElement, data: set[str]) -> Iterator[str]:
-    """The texts of a page with words that no catalog was asked for and nobody has stored."""
-    long = "\n".join(text for text in data if len(text) > 25)
+def left(page: html.HtmlElement, data: set[str]) -> list[str]:
+    """The texts of a page with words that no catalog was asked for and nobody has stored.
 
-    def plain(text: str) -> bool:
-        rest = outside(text)
+    A translated text may have elements within it, so that its brackets are in different ones.
+    """
+    long = "\n".join(text for text in data if len(text) > 25)
+    found: list[str] = []
+    depth = 0
+
+    def plain(rest: str) -> bool:
         words = [word for word in _WORD.findall(rest) if word not in NAMES]
         if not words or rest in data or (len(rest) > 12 and rest in long):
             return False
         return any(word not in data for word in words)
 
-    for element in page.iter():
+    def take(tag: str, text: str | None, apart: bool) -> None:
+        nonlocal depth
+        rest, depth = outside(text or "", depth)
+        if not apart and plain(rest):
+            found.append(f"{tag}: {' '.join((text or '').split())}")
+
+    def walk(element: html.HtmlElement, apart: bool) -> None:
         if not isinstance(element.tag, str):
-            continue
-        apart = any(
-            up.tag in _APART or up.get("translate") == "no" or up.get("lang") or "mono" in up.get("class", "").split()
-            for up in (element, *element.iterancestors())
-            if up.tag != "html"
-        )
-        texts = [] if apart else [element.text or ""]
-        inner = element.getparent()
-        if inner is not None and not any(
-            up.tag in _APART or up.get("translate") == "no" or up.get("lang") or "mono" in up.get("class", "").split()
-            for up in (inner, *inner.iterancestors())
-            if up.tag != "html"
-        ):
-            texts.append(element.tail or "")
-            texts += [element.get(name, "") for name in _SPOKEN]
-        yield from (f"{element.tag}: {' '.join(text.split())}" for text in texts if plain(text))
+            return
+        css = element.get("class", "").split()
+        kept_apart = element.tag in _APART or element.get("translate") == "no" or element.get("lang") or "mono" in css
+        inside = apart or bool(kept_apart)
+        if not apart:
+            for name in _SPOKEN:
+                rest, _ = outside(element.get(name, ""))
+                if plain(rest):
+                    found.append(f"{element.tag} {name}: {element.get(name)}")
+        take(element.tag, element.text, inside)
+        for child in element:
+            walk(child, inside)
+            take(element.tag, child.tail, inside)
+
+    walk(page, False)
+    return found
 
 
 def test_no_text_of_a_page_is_left_untranslated(scene: World, marked: None) -> None:
