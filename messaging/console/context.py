@@ -12,6 +12,7 @@ from django.utils.text import slugify
 from django.utils.translation import gettext_noop
 
 from messaging.console.access import Person, person
+from messaging.console.languages import script_texts
 from messaging.console.preferences import preferences
 from messaging.pairs.selectors import screens
 from partners import visibility
@@ -182,6 +183,7 @@ def hub(request: HttpRequest) -> dict[str, object]:
         "nav_folded": _folded(request),
         "preferences": SimpleLazyObject(lambda: preferences(request)),
         "preferred_zone": SimpleLazyObject(lambda: preferences(request).zone),
+        "script_texts": SimpleLazyObject(script_texts),
         "nav_counts": SimpleLazyObject(lambda: _counts(request)),
     }
 

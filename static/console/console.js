@@ -3,6 +3,7 @@
 (() => {
   "use strict";
   const dialog = document.getElementById("dialog");
+  const TEXTS = JSON.parse(document.body.dataset.texts);
   let offset = 0; // the server's clock minus this browser's, in milliseconds
 
   function readClock(root) {
@@ -10,23 +11,30 @@
     if (holder) offset = Date.parse(holder.dataset.now) - Date.now();
   }
 
+  // A text of the page's language; messaging/console/languages.py has them all.
+  function told(name, values = {}) {
+    return TEXTS[name].replace(/\{(\w+)\}/g, (all, key) => values[key]);
+  }
+
   function span(seconds) {
     let rest = Math.max(0, Math.floor(seconds));
     const parts = [];
-    for (const [unit, name] of [[86400, "d"], [3600, "h"], [60, "m"], [1, "s"]]) {
+    for (const [unit, name] of [[86400, "days"], [3600, "hours"], [60, "minutes"], [1, "seconds"]]) {
       const count = Math.floor(rest / unit);
       rest -= count * unit;
       if (count || parts.length) parts.push([count, name]);
       if (parts.length === 2) break;
     }
     if (parts.length === 2 && parts[1][0] === 0) parts.pop();
-    return parts.map(([count, name]) => count + " " + name).join(" ") || "0 s";
+    if (!parts.length) parts.push([0, "seconds"]);
+    return parts.map(([count, name]) => told(name, { count })).join(" ");
   }
 
   function runTimes() {
     for (const one of document.querySelectorAll("time[data-live]")) {
       const away = (Date.parse(one.dateTime) - Date.now() - offset) / 1000;
-      const text = one.dataset.live === "ago" ? span(-away) + " ago" : away >= 1 ? "in " + span(away) : "now";
+      const text = one.dataset.live === "ago" ? told("ago", { time: span(-away) })
+        : away >= 1 ? told("in", { time: span(away) }) : told("now");
       if (one.textContent !== text) one.textContent = text;
     }
   }
@@ -36,7 +44,7 @@
     if (place) place.textContent = text;
   }
 
-  window.rmhub = { readClock, span, runTimes, say };
+  window.rmhub = { readClock, span, runTimes, say, told };
 
   // The browser's own zone, for those who want it: the server cannot know it otherwise.
   function tellZone() {
@@ -77,7 +85,7 @@
 
   function copy(button) {
     navigator.clipboard.writeText(document.querySelector(button.dataset.copy).textContent.trim()).then(() => {
-      say("Copied.");
+      say(told("copied"));
       button.classList.add("copied");
       setTimeout(() => button.classList.remove("copied"), 1500);
     });
@@ -100,7 +108,7 @@
     const form = event.detail.elt;
     if (form.dataset && form.dataset.sent) delete form.dataset.sent;
     if (event.detail.target === dialog && event.detail.failed && ![401, 409, 422].includes(event.detail.xhr.status))
-      say("This did not work. Reload the page and try again.");
+      say(told("failed"));
   });
 
   document.addEventListener("click", (event) => {

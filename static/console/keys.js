@@ -3,7 +3,7 @@
   "use strict";
   const PLACES = { d: "/", p: "/pairs/", m: "/messages/", i: "/in-doubt/", n: "/incidents/", r: "/reports/" };
   const KEPT = "rmhub.list";
-  const { say } = window.rmhub;
+  const { say, told } = window.rmhub;
   const palette = document.getElementById("palette");
   let prefix = 0; // when g was pressed
   let cursor = ""; // id of the row that had the focus: a refresh may have replaced it
@@ -96,10 +96,10 @@
   function neighbour(step) {
     const kept = listKept();
     const at = kept ? kept.links.indexOf(location.pathname) : -1;
-    if (at < 0) { say("You did not come here from a list."); return; }
+    if (at < 0) { say(told("no_list")); return; }
     const next = kept.links[at + step];
     if (next) location.assign(next);
-    else say(step > 0 ? "This is the last of the list." : "This is the first of the list.");
+    else say(told(step > 0 ? "last" : "first"));
   }
 
   try {
@@ -123,7 +123,7 @@
       button.type = "button";
       button.className = "way";
       kind.className = "text-faint";
-      kind.textContent = "Here";
+      kind.textContent = told("here");
       button.append(kind, " " + name);
       button.addEventListener("click", () => { palette.close(); one.click(); });
       item.append(button);

@@ -4,7 +4,7 @@
   "use strict";
   const STALE_SECONDS = 10;
   const POINTER_SECONDS = 4;
-  const { readClock, span, runTimes, say } = window.rmhub;
+  const { readClock, span, runTimes, say, told } = window.rmhub;
   const region = document.querySelector("[data-live-region]");
   const sign = document.getElementById("live-sign");
   let paused = false;
@@ -17,11 +17,11 @@
     if (!sign) return;
     const age = (Date.now() - fresh) / 1000;
     const old = age > STALE_SECONDS ? " · " + span(age) : ""; // what stands still on purpose is not silently old either
-    let state = "live", text = "Live";
-    if (paused) [state, text] = ["paused", "Paused " + span(age)];
-    else if (dialogs()) [state, text] = ["held", "Held by the dialog" + old];
-    else if (held()) [state, text] = ["held", "Held while you " + (pointing() ? "point" : "read") + old];
-    else if (age > STALE_SECONDS) [state, text] = ["stale", "Stale " + span(age)];
+    let state = "live", text = told("live");
+    if (paused) [state, text] = ["paused", told("paused", { time: span(age) })];
+    else if (dialogs()) [state, text] = ["held", told("held_dialog") + old];
+    else if (held()) [state, text] = ["held", told(pointing() ? "held_pointing" : "held_reading") + old];
+    else if (age > STALE_SECONDS) [state, text] = ["stale", told("stale", { time: span(age) })];
     if (sign.dataset.state !== state) sign.dataset.state = state;
     const place = document.getElementById("live-text");
     if (place.textContent !== text) place.textContent = text;
@@ -78,7 +78,7 @@
       link.href = location.href;
       region.before(link);
     }
-    const text = (count >= page ? page + " or more" : count) + " new, press . to load";
+    const text = told(count >= page ? "new_more" : "new", { count: Math.min(count, page) });
     if (link.textContent !== text) { link.textContent = text; say(text); }
   }
 
@@ -98,7 +98,7 @@
     button.addEventListener("click", () => {
       paused = !paused;
       button.setAttribute("aria-pressed", String(paused));
-      button.querySelector("span").textContent = paused ? "Go on" : "Pause";
+      button.querySelector("span").textContent = told(paused ? "go_on" : "pause");
       showSign();
     });
     let said = "", ticked = new Set();
@@ -164,7 +164,7 @@
     link.textContent = one.text;
     close.type = "button";
     close.className = "btn btn-sm btn-ghost";
-    close.textContent = "Close";
+    close.textContent = told("close");
     close.addEventListener("click", () => toast.remove());
     toast.append(link, close);
     toasts.append(toast);
