@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-VERSION = 4
+VERSION = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +92,13 @@ MESSAGES = Entity(
         "completed_at timestamp",
         # What the document is known by: as its sender gave it, else the MessageId.
         Column("document_id", "string", "coalesce(nullif(t.document_id, ''), t.message_id)", since=3),
+        # A JSON object of those that are shown; null: it has none.
+        Column(
+            "attributes",
+            "string",
+            "(t.attributes - ARRAY(SELECT r.name::text FROM messaging_attributerule r WHERE NOT r.shown))::text",
+            since=5,
+        ),
     ),
     day="created_at",
     changes=True,

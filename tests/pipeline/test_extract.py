@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import shutil
@@ -19,10 +20,12 @@ import pyarrow.parquet as pq
 import pytest
 from django.db import OperationalError, connection, connections
 
+from messaging.choices import DocumentKind
 from messaging.journal.audit import Actor
 from messaging.models import (
     ArchivedMessage,
     ArchiveFile,
+    AttributeRule,
     Delivery,
     Event,
     LakeFile,
@@ -169,6 +172,15 @@ def test_the_lake_is_the_store_value_by_value(pattern: Message) -> None:
     schema = pq.read_schema(Path(manifest.root()) / files[0].path)
     assert schema.field("at").type == pa.timestamp("us", "UTC")
     assert schema.metadata[b"rmhub.schema_version"] == str(schemas.VERSION).encode()
+
+
+def test_attributes_are_in_the_lake_but_for_those_that_are_shown_nowhere(pattern: Message) -> None:
+    AttributeRule.objects.create(name="salary", kind=DocumentKind.XML, path="//Salary", shown=False, created_at=T, updated_at=T)
+    Message.objects.filter(pk=pattern.pk).update(attributes={"invoice": "4711", "salary": "70000"})
+    run()
+    kept = {key: row["attributes"] for key, row in lake(MESSAGES).items()}
+    assert json.loads(kept.pop(str(pattern.pk))) == {"invoice": "4711"}
+    assert set(kept.values()) <= {None}
 
 
 def test_what_is_there_already_is_not_read_again(first: Writer) -> None:
