@@ -12,6 +12,7 @@ from django.utils.functional import SimpleLazyObject
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 from django.utils.text import Truncator
+from django.utils.translation import gettext as _
 
 from messaging import causes
 from messaging.access.selectors.reach import read_id
@@ -288,7 +289,7 @@ def _sender(one: Rejection) -> SafeString:
 
 
 def _wrong(one: Rejection) -> SafeString:
-    said = "" if one.detail == f"{refusal(one.reason)}." else Truncator(one.detail).chars(160)
+    said = Truncator(one.detail).chars(160) if causes.tells_more(one.reason, one.detail) else ""
     again = ' <span class="text-soft">{} times, last {}</span>'
     return cells.joined(said, format_html(again, one.times, ago(one.last_at)) if one.last_at else "")
 
@@ -303,10 +304,12 @@ _REFUSALS = (
 )
 
 
-REJECTION_FILTERS = (
-    Filter("reason", "Reason", choices=sorted(causes.REFUSALS.items(), key=lambda reason: reason[1])),
-    Filter("party", "Partner", kind="partner"),
-)
+def _rejection_filters() -> tuple[Filter, ...]:
+    reasons = ((code, causes.refusal_label(code)) for code in causes.REFUSALS)
+    return (
+        Filter("reason", _("Reason"), choices=sorted(reasons, key=lambda reason: reason[1])),
+        Filter("party", _("Partner"), kind="partner"),
+    )
 
 
 @requires("messages:read")
@@ -320,7 +323,7 @@ def rejection_list(request: HttpRequest) -> HttpResponse:
     context = keyset_page(request, "console.rejections", found, order=("-id",), filters=given)
     context |= {
         "filtered": any(given.values()),
-        "bar": filters.bar(request, "rejections", REJECTION_FILTERS, given, partner=partner),
+        "bar": filters.bar(request, "rejections", _rejection_filters(), given, partner=partner),
     }
     context["table"] = table("Rejections, newest first", _REFUSALS, context["rows"])
     return page(request, "console/overview/rejections.html", context)
@@ -329,7 +332,8 @@ def rejection_list(request: HttpRequest) -> HttpResponse:
 @requires("messages:read")
 def rejection_page(request: HttpRequest, reference: str) -> HttpResponse:
     """What is known of one refusal, without its bytes."""
-    context = {"rejection": records.rejection(read_id("rej", reference))}
+    one = records.rejection(read_id("rej", reference))
+    context = {"rejection": one, "detail": one.detail if causes.tells_more(one.reason, one.detail) else ""}
     return page(request, "console/overview/rejection.html", context)
 
 
