@@ -80,7 +80,7 @@ class Cause:
     label: _Said = _Said()
     sentence: _Said = _Said()
     action: _Said = _Said()
-    retryable: bool
+    retryable: bool = False
     group: _Said = _Said("")
     disproved_by: frozenset[Evidence] = ANSWERED
 
