@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from django.utils.translation import gettext
+
 from messaging.causes.cause import ANSWERED, REACHED, Cause, Evidence, Row
 from messaging.causes.delivery import DELIVERY, REPEATABLE
 from messaging.causes.files import FILES
@@ -16,12 +18,13 @@ from messaging.causes.levels import LEVELS
 from messaging.causes.mail import MAIL
 from messaging.causes.messages import IN_DOUBT, MESSAGING
 from messaging.causes.network import HTTP, NETWORK
-from messaging.causes.refusals import REFUSALS, refusal_label
+from messaging.causes.refusals import REFUSALS, refusal_label, tells_more
 from messaging.causes.reports import AUDIT, RECONCILIATION
 from messaging.causes.streams import RECEIVED, SENT
 from messaging.causes.transactions import ABORTED, INCIDENTS, MESSAGES
+from rmhub.language import gettext_lazy as _
 
-__all__ = ["CAUSES", "REFUSALS", "Cause", "Evidence", "lookup", "refusal_label"]
+__all__ = ["CAUSES", "REFUSALS", "Cause", "Evidence", "lookup", "refusal_label", "tells_more"]
 
 
 # What the server says to a message shows with the next message only; what we show it, when we have entered it anew.
@@ -43,21 +46,21 @@ def _group(name: str, *rows: Row, disproved_by: frozenset[Evidence] = ANSWERED) 
 
 
 CAUSES: Mapping[str, Cause] = {
-    **_group("Network", *NETWORK, disproved_by=REACHED),
-    **_group("HTTP", *HTTP, disproved_by=_TOLD),
-    **_group("Messaging", *MESSAGING),
-    **_group("This hub", *HUB),
-    **_group("Person", *PERSON, disproved_by=_STAYS),
-    **_group("In doubt", *IN_DOUBT),
-    **_group("Live watch", *LIVE),
-    **_group("Service levels", *LEVELS, disproved_by=_STAYS),
-    **_group("Delivery to applications", *DELIVERY, disproved_by=_STAYS),
-    **_group("Repeatable requests", *REPEATABLE, disproved_by=_STAYS),
-    **_group("Transactional streams", *SENT, *RECEIVED),
-    **_group("Atomic transactions", *ABORTED, *INCIDENTS, *MESSAGES, disproved_by=_STAYS),
-    **_group("Mail", *MAIL, disproved_by=_TOLD),
-    **_group("Files and mailboxes", *FILES, disproved_by=_TOLD),
-    **_group("Reconciliation and audit", *RECONCILIATION, *AUDIT, disproved_by=_STAYS),
+    **_group(_("Network"), *NETWORK, disproved_by=REACHED),
+    **_group(_("HTTP"), *HTTP, disproved_by=_TOLD),
+    **_group(_("Messaging"), *MESSAGING),
+    **_group(_("This hub"), *HUB),
+    **_group(_("Person"), *PERSON, disproved_by=_STAYS),
+    **_group(_("In doubt"), *IN_DOUBT),
+    **_group(_("Live watch"), *LIVE),
+    **_group(_("Service levels"), *LEVELS, disproved_by=_STAYS),
+    **_group(_("Delivery to applications"), *DELIVERY, disproved_by=_STAYS),
+    **_group(_("Repeatable requests"), *REPEATABLE, disproved_by=_STAYS),
+    **_group(_("Transactional streams"), *SENT, *RECEIVED),
+    **_group(_("Atomic transactions"), *ABORTED, *INCIDENTS, *MESSAGES, disproved_by=_STAYS),
+    **_group(_("Mail"), *MAIL, disproved_by=_TOLD),
+    **_group(_("Files and mailboxes"), *FILES, disproved_by=_TOLD),
+    **_group(_("Reconciliation and audit"), *RECONCILIATION, *AUDIT, disproved_by=_STAYS),
 }
 
 
@@ -66,5 +69,7 @@ def lookup(code: str) -> Cause:
     known = CAUSES.get(code)
     if known is not None:
         return known
-    label = code.replace("_", " ").strip().capitalize() or "No cause recorded"
-    return Cause(code, label, f"{label}.", "Read the attempts and their answers, then decide.", retryable=False)
+    label = code.replace("_", " ").strip().capitalize() or gettext("No cause recorded")
+    return Cause(
+        code, label, f"{label}.", gettext("Read the attempts and their answers, then decide."), retryable=False
+    )

@@ -49,7 +49,27 @@ _WARNINGS = frozenset(
 )
 
 
-@dataclass(frozen=True, slots=True)
+class _Said:
+    """A text of a cause, kept as it is declared and looked up whenever it is read: text in the reader's language."""
+
+    def __init__(self, default: str | None = None) -> None:
+        self.default = default
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self.name = name
+
+    def __get__(self, cause: object | None, owner: type) -> str:
+        if cause is not None:
+            return str(cause.__dict__[self.name])
+        if self.default is None:
+            raise AttributeError(self.name)  # a field without a default, as dataclasses ask for it
+        return self.default
+
+    def __set__(self, cause: object, text: str) -> None:
+        cause.__dict__[self.name] = text
+
+
+@dataclass(frozen=True)
 class Cause:
     """One code. `sentence` says what happened, `action` what to do; `retryable`: time alone may fix it.
 
@@ -57,11 +77,11 @@ class Cause:
     """
 
     code: str
-    label: str
-    sentence: str
-    action: str
-    retryable: bool
-    group: str = ""
+    label: _Said = _Said()
+    sentence: _Said = _Said()
+    action: _Said = _Said()
+    retryable: bool = False
+    group: _Said = _Said("")
     disproved_by: frozenset[Evidence] = ANSWERED
 
     @property

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import unicodedata
 from dataclasses import dataclass
+
+from rmhub.language import gettext_lazy as _
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,121 +17,154 @@ class Word:
     meaning: str
     also: str = ""
 
+    @property
+    def place(self) -> str:
+        """What the glossary is sorted by, in any language."""
+        return unicodedata.normalize("NFKD", str(self.term)).encode("ascii", "ignore").decode().casefold()
+
 
 WORDS: tuple[Word, ...] = (
     Word(
         "acknowledgement",
-        "Acknowledgement",
-        "The partner's word that a message is in its persistent storage. Not that its application has processed it.",
-        "ack, receipt",
+        _("Acknowledgement"),
+        _("The partner's word that a message is in its persistent storage. Not that its application has processed it."),
+        _("ack, receipt"),
     ),
     Word(
         "agreement",
-        "Agreement",
-        "Who exchanges what with whom, over which transport, and how often and how long something is tried. Each "
-        "change is a new version; a message keeps the version that it was sent under.",
-        "TPA, trading partner agreement",
+        _("Agreement"),
+        _(
+            "Who exchanges what with whom, over which transport, and how often and how long something is tried. Each "
+            "change is a new version; a message keeps the version that it was sent under."
+        ),
+        _("TPA, trading partner agreement"),
     ),
-    Word("attempt", "Attempt", "One transmission of a message's octets, with its outcome.", "transmission, try"),
+    Word(
+        "attempt", _("Attempt"), _("One transmission of a message's octets, with its outcome."), _("transmission, try")
+    ),
     Word(
         "conversation",
-        "Conversation",
-        "Messages that belong together in the eyes of the applications: an order, its confirmation, its invoice.",
+        _("Conversation"),
+        _("Messages that belong together in the eyes of the applications: an order, its confirmation, its invoice."),
     ),
-    Word("delivery", "Delivery", "One inbound document on its way to one trigger."),
+    Word("delivery", _("Delivery"), _("One inbound document on its way to one trigger.")),
     Word(
         "disabled",
-        "Disabled",
-        "A pair whose agreement is not in force. It was not stopped because of a failure; nothing is sent.",
+        _("Disabled"),
+        _("A pair whose agreement is not in force. It was not stopped because of a failure; nothing is sent."),
     ),
-    Word("document", "Document", "The business content that applications care about. It travels in a message."),
+    Word("document", _("Document"), _("The business content that applications care about. It travels in a message.")),
     Word(
         "duplicate",
-        "Duplicate",
-        "The same message again. It is acknowledged again, because the sender repeats what it heard no answer to, and "
-        "not processed again.",
+        _("Duplicate"),
+        _(
+            "The same message again. It is acknowledged again, because the sender repeats what it heard no answer to, "
+            "and not processed again."
+        ),
     ),
     Word(
         "error-budget",
-        "Error budget",
-        "How many documents of a month may miss a target of the agreement: at 99 %, one of a hundred. When it is used "
-        "up, the target is missed.",
-        "SLA, service level, target",
+        _("Error budget"),
+        _(
+            "How many documents of a month may miss a target of the agreement: at 99 %, one of a hundred. When it is "
+            "used up, the target is missed."
+        ),
+        _("SLA, service level, target"),
     ),
     Word(
         "in-doubt",
-        "In doubt",
-        "Nobody can tell whether it happened: the application may have processed the document, or the partner may have "
-        "the message. A person decides by the evidence.",
+        _("In doubt"),
+        _(
+            "Nobody can tell whether it happened: the application may have processed the document, or the partner may "
+            "have the message. A person decides by the evidence."
+        ),
     ),
     Word(
         "incident",
-        "Incident",
-        "Something that a person must look at. The same problem at the same place is folded into one while it is open.",
+        _("Incident"),
+        _(
+            "Something that a person must look at. The same problem at the same place is folded into one while it is "
+            "open."
+        ),
     ),
-    Word("message", "Message", "What is on the wire: an envelope with an id, around the document's payloads."),
+    Word("message", _("Message"), _("What is on the wire: an envelope with an id, around the document's payloads.")),
     Word(
         "pair",
-        "Pair",
-        "One direction between two messaging services. Documents on it keep their order, so that one which does not "
-        "get through holds up all behind it.",
+        _("Pair"),
+        _(
+            "One direction between two messaging services. Documents on it keep their order, so that one which does "
+            "not get through holds up all behind it."
+        ),
     ),
-    Word("paused", "Paused", "A person holds the pair. It takes submissions, and sends when somebody releases it."),
+    Word(
+        "paused", _("Paused"), _("A person holds the pair. It takes submissions, and sends when somebody releases it.")
+    ),
     Word(
         "queue",
-        "Queue",
-        "The documents of a pair that are not done: the one that is first in line, or those on the way, and what waits "
-        "behind. Those of pairs that are suspended, paused or disabled are held up.",
+        _("Queue"),
+        _(
+            "The documents of a pair that are not done: the one that is first in line, or those on the way, and what "
+            "waits behind. Those of pairs that are suspended, paused or disabled are held up."
+        ),
     ),
     Word(
         "redeliver",
-        "Redeliver",
-        "The same document again to an application here. Its history decides whether it is processed again.",
+        _("Redeliver"),
+        _("The same document again to an application here. Its history decides whether it is processed again."),
     ),
     Word(
         "resubmit",
-        "Resubmit",
-        "A new message with a new id and the same content. The partner cannot know that it is a repetition.",
+        _("Resubmit"),
+        _("A new message with a new id and the same content. The partner cannot know that it is a repetition."),
     ),
     Word(
         "resume",
-        "Resume",
-        "A suspended pair goes on: the same message again, with the same id, number and octets, so that the partner "
-        "can tell a repetition; then what waits behind it.",
+        _("Resume"),
+        _(
+            "A suspended pair goes on: the same message again, with the same id, number and octets, so that the "
+            "partner can tell a repetition; then what waits behind it."
+        ),
     ),
     Word(
         "resync",
-        "Needs resync",
-        "The hub's database was restored, so that what this pair sent and received since the backup is not known. It "
-        "goes on, but documents that come in may be repeats: the resolver is asked, or they are in doubt. A person "
-        "compares both sides and clears the mark.",
+        _("Needs resync"),
+        _(
+            "The hub's database was restored, so that what this pair sent and received since the backup is not known. "
+            "It goes on, but documents that come in may be repeats: the resolver is asked, or they are in doubt. A "
+            "person compares both sides and clears the mark."
+        ),
     ),
     Word(
         "sequence",
-        "Sequence number",
-        "The place of a message on its pair. Numbers have no gaps: the receiver takes them one after the other.",
+        _("Sequence number"),
+        _("The place of a message on its pair. Numbers have no gaps: the receiver takes them one after the other."),
     ),
     Word(
         "silent",
-        "Silent",
-        "A pair from which a document was expected by now, and none has come. Nothing failed; that is what is wrong.",
+        _("Silent"),
+        _(
+            "A pair from which a document was expected by now, and none has come. Nothing failed; that is what is "
+            "wrong."
+        ),
     ),
     Word(
         "skip",
-        "Skip",
-        "A message is given up permanently, so that what waits behind it can go. The sequence restarts at 1.",
+        _("Skip"),
+        _("A message is given up permanently, so that what waits behind it can go. The sequence restarts at 1."),
     ),
     Word(
         "suspended",
-        "Suspended",
-        "The hub has given up after all retries, and there is an incident. Nothing is sent until a person resumes.",
+        _("Suspended"),
+        _("The hub has given up after all retries, and there is an incident. Nothing is sent until a person resumes."),
     ),
     Word(
         "transaction",
-        "Transaction",
-        "Work of several systems with one outcome: when all vote yes, everybody commits; else everybody rolls back. "
-        "A participant that has voted yes waits for the outcome, and may not decide by itself.",
-        "atomic transaction, WS-AtomicTransaction, two-phase commit",
+        _("Transaction"),
+        _(
+            "Work of several systems with one outcome: when all vote yes, everybody commits; else everybody rolls "
+            "back. A participant that has voted yes waits for the outcome, and may not decide by itself."
+        ),
+        _("atomic transaction, WS-AtomicTransaction, two-phase commit"),
     ),
-    Word("trigger", "Trigger", "A subscription: which documents go to which application."),
+    Word("trigger", _("Trigger"), _("A subscription: which documents go to which application.")),
 )

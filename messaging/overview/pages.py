@@ -306,7 +306,7 @@ def _sender(one: Rejection) -> SafeString:
 
 
 def _wrong(one: Rejection) -> SafeString:
-    said = "" if one.detail == f"{refusal(one.reason)}." else Truncator(one.detail).chars(160)
+    said = Truncator(one.detail).chars(160) if causes.tells_more(one.reason, one.detail) else ""
     if not one.last_at:
         return cells.joined(said)
     again = ngettext("once, at {time}", "{count} times, last {time}", one.times)
@@ -329,10 +329,12 @@ _REFUSALS = (
 )
 
 
-REJECTION_FILTERS = (
-    Filter("reason", gettext_lazy("Reason"), choices=sorted(causes.REFUSALS.items(), key=lambda reason: reason[1])),
-    Filter("party", gettext_lazy("Partner"), kind="partner"),
-)
+def _rejection_filters() -> tuple[Filter, ...]:
+    reasons = ((code, causes.refusal_label(code)) for code in causes.REFUSALS)
+    return (
+        Filter("reason", _("Reason"), choices=sorted(reasons, key=lambda reason: reason[1])),
+        Filter("party", _("Partner"), kind="partner"),
+    )
 
 
 @requires("messages:read")
@@ -346,7 +348,7 @@ def rejection_list(request: HttpRequest) -> HttpResponse:
     context = keyset_page(request, "console.rejections", found, order=("-id",), filters=given)
     context |= {
         "filtered": any(given.values()),
-        "bar": filters.bar(request, _("rejections"), REJECTION_FILTERS, given, partner=partner),
+        "bar": filters.bar(request, _("rejections"), _rejection_filters(), given, partner=partner),
     }
     context["table"] = table(_("Rejections, newest first"), _REFUSALS, context["rows"])
     return page(request, "console/overview/rejections.html", context)
@@ -355,7 +357,8 @@ def rejection_list(request: HttpRequest) -> HttpResponse:
 @requires("messages:read")
 def rejection_page(request: HttpRequest, reference: str) -> HttpResponse:
     """What is known of one refusal, without its bytes."""
-    context = {"rejection": records.rejection(read_id("rej", reference))}
+    one = records.rejection(read_id("rej", reference))
+    context = {"rejection": one, "detail": one.detail if causes.tells_more(one.reason, one.detail) else ""}
     return page(request, "console/overview/rejection.html", context)
 
 

@@ -55,7 +55,7 @@ class PollerRow:
         """What was in the way of the last look; "" when nothing was."""
         if self.cause is None or self.state == "off":
             return ""
-        said = OF_A_LOOK.get(self.cause.code, (self.cause.sentence, ""))[0]
+        said = str(OF_A_LOOK.get(self.cause.code, (self.cause.sentence, ""))[0])
         if not self.changed:
             return said
         return (
@@ -69,7 +69,7 @@ class PollerRow:
             return ""
         if self.changed:
             return "Wait for the next poll, which shows whether it works now."
-        return OF_A_LOOK.get(self.cause.code, ("", self.cause.action))[1]
+        return str(OF_A_LOOK.get(self.cause.code, ("", self.cause.action))[1])
 
     @property
     def outlook(self) -> tuple[str, str]:

@@ -175,7 +175,9 @@ def test_the_lake_is_the_store_value_by_value(pattern: Message) -> None:
 
 
 def test_attributes_are_in_the_lake_but_for_those_that_are_shown_nowhere(pattern: Message) -> None:
-    AttributeRule.objects.create(name="salary", kind=DocumentKind.XML, path="//Salary", shown=False, created_at=T, updated_at=T)
+    AttributeRule.objects.create(
+        name="salary", kind=DocumentKind.XML, path="//Salary", shown=False, created_at=T, updated_at=T
+    )
     Message.objects.filter(pk=pattern.pk).update(attributes={"invoice": "4711", "salary": "70000"})
     run()
     kept = {key: row["attributes"] for key, row in lake(MESSAGES).items()}

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from django.conf import settings
+from django.utils.translation import override
+
 from messaging import causes
 from messaging.api.examples.events import FACTS
 from messaging.api.examples.names import (
@@ -47,6 +50,8 @@ Answers = dict[str, Any]  # operation -> body of the answer 200
 
 _SILENCE = "No acknowledgement within 60 s."
 _CAUSE = causes.lookup("ack_timeout")
+with override(settings.LANGUAGE_CODE):  # whatever language the request speaks that imports this first
+    _HAPPENED, _ADVICE, _CAUSE_SHOWN = _CAUSE.sentence, _CAUSE.action, dict(CauseSerializer(_CAUSE).data)
 
 _MESSAGE: dict[str, Any] = {
     "id": MESSAGE,
@@ -113,7 +118,7 @@ _ATTEMPT: dict[str, Any] = {
     "started_at": "2026-11-22T10:00:00.131207Z",
     "finished_at": "2026-11-22T10:00:00.498113Z",
 }
-_STOPPED = f"Message #7 (NewOrder) was sent 6 times. {_CAUSE.sentence}"
+_STOPPED = f"Message #7 (NewOrder) was sent 6 times. {_HAPPENED}"
 _WAITING = "12 documents wait behind it. Nothing is sent until somebody resumes the pair."
 _PAIR: dict[str, Any] = {
     "id": PAIR,
@@ -133,8 +138,8 @@ _PAIR: dict[str, Any] = {
         "headline": "Suspended for 4 min.",
         "why": _STOPPED,
         "outlook": _WAITING,
-        "advice": _CAUSE.action,
-        "cause": dict(CauseSerializer(_CAUSE).data),
+        "advice": _ADVICE,
+        "cause": _CAUSE_SHOWN,
         "since": LATER,
         "next_attempt_at": None,
         "attempt": 6,

@@ -9,10 +9,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 
+def _(title: str) -> str:
+    """Marks a title for the catalogs."""
+    return title
+
+
 @dataclass(frozen=True, slots=True)
 class Kind:
     """One kind of problem. `code` is stable; `meaning` says what happened and what to do.
 
+    Both go out as English; pages show titles in the reader's language (`messaging.causes.refusals`).
     `retryable`: the same request, with the same id, may fare better later.
     """
 
@@ -34,25 +40,25 @@ class Kind:
 
 
 _ROWS = (
-    Kind("unauthenticated", 401, "No credential", "Show a credential of a partner of this hub."),
+    Kind("unauthenticated", 401, _("No credential"), "Show a credential of a partner of this hub."),
     Kind(
         "too-many-attempts",
         429,
-        "Too many wrong credentials",
+        _("Too many wrong credentials"),
         "Too many wrong credentials came from your address. Wait for as long as Retry-After says.",
         retryable=True,
     ),
     Kind(
         "too-many-requests",
         429,
-        "Too many requests",
+        _("Too many requests"),
         "The hub takes only so many requests of one partner in a minute. Wait for as long as Retry-After says.",
         retryable=True,
     ),
     Kind(
         "repeated-too-fast",
         429,
-        "Repeated too fast",
+        _("Repeated too fast"),
         "The hub looks at only so many copies of one request in a minute. The answers to earlier copies stay valid;"
         " repeat it, with the same id, after Retry-After.",
         retryable=True,
@@ -60,7 +66,7 @@ _ROWS = (
     Kind(
         "busy",
         503,
-        "Too many requests at once",
+        _("Too many requests at once"),
         "Too many credentials that the hub has not checked yet came at once. Repeat the request, with the same id, "
         "after Retry-After.",
         retryable=True,
@@ -68,136 +74,140 @@ _ROWS = (
     Kind(
         "agreement-not-in-force",
         403,
-        "Agreement not in force",
+        _("Agreement not in force"),
         "The agreement was disabled, or never activated. Ask the hub's operators.",
     ),
-    Kind("unknown-agreement", 404, "No such agreement", "The path names no agreement for requests of this kind."),
-    Kind("unknown-path", 404, "No such path", "Requests go to /exchange/<agreement>/."),
-    Kind("unknown-problem", 404, "No such problem", "GET /problems/ lists all that there are."),
-    Kind("method-not-allowed", 405, "Method not allowed", "The Allow header names the methods of this path."),
+    Kind("unknown-agreement", 404, _("No such agreement"), "The path names no agreement for requests of this kind."),
+    Kind("unknown-path", 404, _("No such path"), "Requests go to /exchange/<agreement>/."),
+    Kind("unknown-problem", 404, _("No such problem"), "GET /problems/ lists all that there are."),
+    Kind("method-not-allowed", 405, _("Method not allowed"), "The Allow header names the methods of this path."),
     Kind(
         "body-too-slow",
         408,
-        "Body too slow",
+        _("Body too slow"),
         "The body came more slowly than the hub waits for. Repeat the request, with the same id.",
         retryable=True,
     ),
-    Kind("body-too-large", 413, "Body too large", "The body is larger than this hub takes."),
-    Kind("message-too-large", 413, "Larger than agreed", "The body is larger than the agreement allows."),
+    Kind("body-too-large", 413, _("Body too large"), "The body is larger than this hub takes."),
+    Kind("message-too-large", 413, _("Larger than agreed"), "The body is larger than the agreement allows."),
     Kind(
         "header-missing",
         400,
-        "Request not identified",
+        _("Request not identified"),
         "Give the headers that identify the request, the same ones with every copy of it.",
     ),
-    Kind("malformed-body", 400, "Body cannot be read", "The body ended early, or its chunks are not as HTTP has them."),
-    Kind("malformed-id", 400, "Id not valid", "An id is 1 to 96 printable ASCII characters."),
-    Kind("malformed-date", 400, "First-instance time not valid", "It is written as `Tue, 26 Mar 2019 16:06:51 GMT`."),
-    Kind("repeated-header", 400, "Identified twice", "Each header that identifies the request may come once."),
+    Kind(
+        "malformed-body", 400, _("Body cannot be read"), "The body ended early, or its chunks are not as HTTP has them."
+    ),
+    Kind("malformed-id", 400, _("Id not valid"), "An id is 1 to 96 printable ASCII characters."),
+    Kind(
+        "malformed-date", 400, _("First-instance time not valid"), "It is written as `Tue, 26 Mar 2019 16:06:51 GMT`."
+    ),
+    Kind("repeated-header", 400, _("Identified twice"), "Each header that identifies the request may come once."),
     Kind(
         "malformed-idempotency-key",
         400,
-        "Idempotency-Key not valid",
+        _("Idempotency-Key not valid"),
         "It is one string in double quotes (RFC 8941), of 1 to 96 printable ASCII characters.",
     ),
-    Kind("malformed-header", 400, "Header not valid", "One of the RM- headers is too long or cannot be read."),
+    Kind("malformed-header", 400, _("Header not valid"), "One of the RM- headers is too long or cannot be read."),
     Kind(
         "service-not-named",
         400,
-        "Service not named",
+        _("Service not named"),
         "The agreement covers several services or actions: name one with RM-Service and RM-Action.",
     ),
-    Kind("outside-agreement", 400, "Outside the agreement", "The agreement does not cover this service and action."),
+    Kind("outside-agreement", 400, _("Outside the agreement"), "The agreement does not cover this service and action."),
     Kind(
         "first-sent-differs",
         400,
-        "Other first-instance time",
+        _("Other first-instance time"),
         "The id was used before with another first-instance time. A repeat carries the same one as the first copy.",
     ),
     Kind(
         "content-differs",
         400,
-        "Other content under the same id",
+        _("Other content under the same id"),
         "The id was used before for another request. Give every new request a new id.",
     ),
-    Kind("batch-not-repeatable", 400, "Batches are not repeatable", "Send each request by itself, with its own id."),
+    Kind("batch-not-repeatable", 400, _("Batches are not repeatable"), "Send each request by itself, with its own id."),
     Kind(
         "in-work",
         409,
-        "Still in progress",
+        _("Still in progress"),
         "The first copy is still being worked on. Repeat the request after Retry-After.",
         retryable=True,
     ),
     Kind(
         "outside-memory-window",
         412,
-        "Outside the memory window",
+        _("Outside the memory window"),
         "The first-instance time is before the time from which ids are remembered, so nobody can say whether the"
         " request was executed. Find that out by other means before you send it under a new id.",
     ),
     Kind(
         "first-sent-in-future",
         412,
-        "First-instance time in the future",
+        _("First-instance time in the future"),
         "The first-instance time is further ahead of this hub's clock than the agreement allows. Compare the clocks.",
     ),
     Kind(
         "in-doubt",
         412,
-        "In doubt",
+        _("In doubt"),
         "Whether the first copy was executed is not known, and it is not executed again before a person has found out.",
     ),
     Kind(
         "forgotten-by-request",
         412,
-        "Answer deleted",
+        _("Answer deleted"),
         "You had the answer to this request deleted. It was executed, and is not executed again.",
     ),
-    Kind("application-failed", 500, "Application failed", "The application failed and undid what it had done."),
+    Kind("application-failed", 500, _("Application failed"), "The application failed and undid what it had done."),
     Kind(
         "not-repeatable",
         501,
-        "Not repeatable",
+        _("Not repeatable"),
         "This operation cannot be repeated safely here, and was not executed. Leave the headers off, or change it.",
     ),
     Kind(
         "no-application",
         503,
-        "No application",
+        _("No application"),
         "No application is there to answer this request. Nothing was stored.",
         retryable=True,
     ),
     Kind(
         "not-routed",
         404,
-        "No route to the receiver",
+        _("No route to the receiver"),
         "RM-To names a party to which no route leads from here, or to which this request cannot be passed on.",
     ),
     Kind(
         "way-onward-shut",
         503,
-        "The next hop is suspended",
+        _("The next hop is suspended"),
         "The next hop to the party of RM-To accepts nothing now. Nothing was stored. Repeat it after Retry-After.",
         retryable=True,
     ),
     Kind(
         "application-not-ready",
         503,
-        "Application not ready",
+        _("Application not ready"),
         "The application cannot take the request now, and has not executed it. Repeat it after Retry-After.",
         retryable=True,
     ),
     Kind(
         "unavailable",
         503,
-        "Not available now",
+        _("Not available now"),
         "The hub cannot store anything now. Repeat the request, with the same id, after Retry-After.",
         retryable=True,
     ),
     Kind(
         "overloaded",
         503,
-        "Too many large bodies",
+        _("Too many large bodies"),
         "The hub works on as many large bodies as it has room for. Repeat the request, with the same id, after "
         "Retry-After.",
         retryable=True,

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+
+import django
+
 from messaging import causes
 from tests import ROOT
 
@@ -33,4 +37,6 @@ def rendered() -> str:
 
 
 if __name__ == "__main__":
+    os.environ.setdefault("DJANGO_SETTINGS_MODULE", "tests.settings")
+    django.setup()
     DOCUMENT.write_text(rendered())

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import json
 import re
 
 import pytest
 from django.urls import reverse
+from django.utils import translation
+from django.utils.translation import trans_real
 from lxml import html
 
 from messaging import causes
 from messaging.causes.cause import DOCUMENTATION
+from messaging.causes.files import OF_A_LOOK
+from messaging.console.words import WORDS, Word
 from messaging.models import Transmission
+from messaging.overview.serializers import CauseSerializer
 from messaging.profiles.ebxml import answering
+from messaging.profiles.repeatable.problems import PROBLEMS
 from messaging.protocol.errors import ErrorCode
 from messaging.templatetags.hub import cause_link
 from messaging.transports import http
@@ -19,6 +26,7 @@ from rmhub.roles import Role
 from tests import ROOT
 from tests.messaging.causes import causes_page
 from tests.messaging.console.scenes import World, browser
+from tests.messaging.console.test_languages import Marking
 
 ROOT = ROOT / "messaging"
 # `cause="x"` in calls; what a transport returns; what the acceptance rules report.
@@ -108,3 +116,32 @@ def test_wherever_a_code_is_shown_it_leads_there(scene: World) -> None:
         page = html.fromstring(client.get(url).content)
         assert cause
         assert page.xpath(f"//main//a[@href='/causes/#cause-{cause}']/text()"), url
+
+
+def test_a_cause_speaks_the_language_of_its_reader(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(trans_real._translations, "de", Marking("de"))  # type: ignore[attr-defined]
+    known = causes.CAUSES["cert_expired"]
+    english = (known.label, known.sentence, known.action, known.group)
+    with translation.override("de"):
+        german = (known.label, known.sentence, known.action, known.group)
+        assert german == tuple(f"⟦{text}⟧" for text in english) and {type(text) for text in german} == {str}
+        assert causes.lookup("").label == "⟦No cause recorded⟧" and causes.lookup("brand_new").label == "Brand new"
+        assert causes.refusal_label("busy") == "⟦Too many requests at once⟧"
+        assert OF_A_LOOK["dns_error"][1].startswith("⟦Check the address for a typing error")
+        assert json.loads(json.dumps(CauseSerializer(known).data))["label"] == german[0]
+    assert (known.label, known.sentence, known.action, known.group) == english
+    assert PROBLEMS["busy"].title == "Too many requests at once", "what goes over the wire is English"
+
+
+def test_what_is_stored_of_a_refusal_is_compared_in_english(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(trans_real._translations, "de", Marking("de"))  # type: ignore[attr-defined]
+    with translation.override("de"):
+        assert not causes.tells_more("not_mime", "Not a MIME entity.")
+        assert causes.tells_more("not_mime", "The first boundary is missing.")
+        assert translation.get_language() == "de"
+
+
+def test_the_glossary_is_sorted_as_it_is_read() -> None:
+    terms = [word.term for word in sorted(WORDS, key=lambda word: word.place)]
+    assert terms.index("Message") + 1 == terms.index("Needs resync")
+    assert Word("skip", "Überspringen", "").place == "uberspringen"
