@@ -12,18 +12,24 @@ from django.core.validators import MaxValueValidator, MinValueValidator
 from django.db import models
 from django.utils.translation import gettext as _
 
-_UNITS = {"d": 86_400, "h": 3600, "m": 60, "s": 1, "": 1}
-_PART = re.compile(r"([0-9]{1,9})\s*(d|h|m|s|)(?:ays?|ours?|in(?:utes?)?|ec(?:onds?)?)?", re.ASCII)
+# In every language of the console, whichever is read: days are "Tage" and "jours", hours "Stunden" and "heures".
+_UNITS = {
+    **dict.fromkeys(("d", "day", "days", "t", "tag", "tage", "tagen", "j", "jour", "jours"), 86_400),
+    **dict.fromkeys(("h", "hour", "hours", "std", "stunde", "stunden", "heure", "heures"), 3600),
+    **dict.fromkeys(("m", "min", "minute", "minutes", "minuten"), 60),
+    **dict.fromkeys(("s", "sec", "second", "seconds", "sek", "sekunde", "sekunden", "seconde", "secondes", ""), 1),
+}
+_PART = re.compile(rf"([0-9]{{1,9}})\s*({'|'.join(sorted(_UNITS, key=len, reverse=True))})(?![a-z])", re.ASCII)
 
 
 def duration(seconds: int) -> str:
     """`7500` as `2 h 5 m`: exact, units that are zero left out."""
     parts = []
-    for unit, name in ((86_400, "d"), (3600, "h"), (60, "m"), (1, "s")):
+    for unit, said in ((86_400, _("{count} d")), (3600, _("{count} h")), (60, _("{count} m")), (1, _("{count} s"))):
         count, seconds = divmod(seconds, unit)
         if count:
-            parts.append(f"{count} {name}")
-    return " ".join(parts) or "0 s"
+            parts.append(said.format(count=count))
+    return " ".join(parts) or _("{count} s").format(count=0)
 
 
 def read_duration(text: str) -> int:
