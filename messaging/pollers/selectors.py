@@ -63,7 +63,7 @@ class PollerRow:
         """What was in the way of the last look; "" when nothing was."""
         if self.cause is None or self.state == "off":
             return ""
-        said = OF_A_LOOK.get(self.cause.code, (self.cause.sentence, ""))[0]
+        said = str(OF_A_LOOK.get(self.cause.code, (self.cause.sentence, ""))[0])
         if not self.changed:
             return said
         return _("Its settings were changed {time} ago, and no poll has ended since. Before: {sentence}").format(
@@ -77,7 +77,7 @@ class PollerRow:
             return ""
         if self.changed:
             return _("Wait for the next poll, which shows whether it works now.")
-        return OF_A_LOOK.get(self.cause.code, ("", self.cause.action))[1]
+        return str(OF_A_LOOK.get(self.cause.code, ("", self.cause.action))[1])
 
     @property
     def outlook(self) -> tuple[str, str]:

@@ -65,7 +65,7 @@ LIST = ListPage(
         Column(gettext_lazy("Service"), _service, "wrap"),
         Column(gettext_lazy("Next hop"), _next_hop),
         Column(
-            "Acknowledged",
+            gettext_lazy("Acknowledged"),
             lambda route: (
                 _("when the next hop has") if route.mode == RouteMode.CONFIRM_THROUGH else _("when stored here")
             ),

@@ -45,7 +45,9 @@ def _beginner(row: Row) -> SafeString:
 def _participants(row: Row) -> object:
     names = row["names"]
     more = " …" if len(names) > 3 else ""
-    return f"{len(names)}: {', '.join(names[:3])}{more}" if names else cells.span("text-faint", _("nobody"))
+    if not names:
+        return cells.span("text-faint", _("nobody"))
+    return format_html('{}: <span translate="no">{}</span>{}', len(names), ", ".join(names[:3]), more)
 
 
 def _known(row: Row) -> object:
@@ -72,6 +74,10 @@ KNOWN = Column(gettext_lazy("What is known"), _known, narrow=gettext_lazy("Known
 LEFT = Column(gettext_lazy("Time left"), _left, "nowrap")
 
 
+def _ends(shape: Any) -> SafeString | str:
+    return format_html("<span>{}</span> → <span>{}</span>", shape.source, shape.target) if shape.step.is_arrow else "—"
+
+
 def _message(shape: Any) -> SafeString:
     step = shape.step
     if shape.href:
@@ -95,7 +101,7 @@ def _outcome(shape: Any) -> SafeString:
 
 _SEQUENCE = (
     Column(gettext_lazy("Time"), lambda shape: clock_time(shape.step.at), "nowrap", zoned=True),
-    Column(gettext_lazy("From, to"), lambda shape: f"{shape.source} → {shape.target}" if shape.step.is_arrow else "—"),
+    Column(gettext_lazy("From, to"), _ends),
     Column(gettext_lazy("Message"), _message),
     Column(gettext_lazy("Outcome"), _outcome),
     Column(
