@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from urllib.parse import unquote, urlsplit
 
+from django.utils.translation import gettext as _
+
 _HIERARCHICAL = re.compile(r"([^:/?#]+)://([^/?#]*)(.*)", re.DOTALL)
 _OPAQUE = re.compile(r"([^:/?#]+):(.*)", re.DOTALL)
 _FINGERPRINT = re.compile(r"[0-9a-f]{64}")
@@ -45,7 +47,7 @@ def mailbox(uri: str) -> str:
     address = unquote(rest, errors="replace")
     if len(address) > 254 or _MAILBOX.fullmatch(address) is None:
         return ""
-    local, _, domain = address.rpartition("@")
+    local, __, domain = address.rpartition("@")
     return f"{local}@{domain.lower()}"
 
 
@@ -61,7 +63,7 @@ def host_key_fault(host_key: str) -> str | None:
     """What is wrong with the fingerprints of a server's key, as a sentence, or None; several are apart by spaces."""
     if all(_HOST_KEY.fullmatch(one) for one in host_keys(host_key)):
         return None
-    return (
+    return _(
         "A host key is a fingerprint as `ssh-keygen -l` prints it: SHA256: and 43 characters after it. "
         "Several, while a key is replaced, have a space between them."
     )

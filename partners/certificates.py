@@ -24,28 +24,31 @@ from cryptography.hazmat.primitives.serialization import (
     load_pem_private_key,
 )
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+from django.utils.translation import gettext as _
 from django.views.decorators.debug import sensitive_variables
+
+from rmhub.language import gettext_lazy, number
 
 MAX_TEXT = 64 * 1024  # characters of all certificates together
 MAX_CERTIFICATES = 20
 _BLOCK = re.compile(r"-----BEGIN ([A-Z0-9 ]+)-----[^-]*-----END \1-----")
 _PURPOSES = {
-    ExtendedKeyUsageOID.SERVER_AUTH: "server authentication",
-    ExtendedKeyUsageOID.CLIENT_AUTH: "client authentication",
-    ExtendedKeyUsageOID.EMAIL_PROTECTION: "mail",
-    ExtendedKeyUsageOID.CODE_SIGNING: "code signing",
-    ExtendedKeyUsageOID.TIME_STAMPING: "time stamps",
+    ExtendedKeyUsageOID.SERVER_AUTH: gettext_lazy("server authentication"),
+    ExtendedKeyUsageOID.CLIENT_AUTH: gettext_lazy("client authentication"),
+    ExtendedKeyUsageOID.EMAIL_PROTECTION: gettext_lazy("mail"),
+    ExtendedKeyUsageOID.CODE_SIGNING: gettext_lazy("code signing"),
+    ExtendedKeyUsageOID.TIME_STAMPING: gettext_lazy("time stamps"),
     ExtendedKeyUsageOID.OCSP_SIGNING: "OCSP",
-    ExtendedKeyUsageOID.ANY_EXTENDED_KEY_USAGE: "any purpose",
+    ExtendedKeyUsageOID.ANY_EXTENDED_KEY_USAGE: gettext_lazy("any purpose"),
 }
 _USES = (
-    ("digital_signature", "digital signature"),
-    ("content_commitment", "non-repudiation"),
-    ("key_encipherment", "key encipherment"),
-    ("data_encipherment", "data encipherment"),
-    ("key_agreement", "key agreement"),
-    ("key_cert_sign", "signs certificates"),
-    ("crl_sign", "signs revocation lists"),
+    ("digital_signature", gettext_lazy("digital signature")),
+    ("content_commitment", gettext_lazy("non-repudiation")),
+    ("key_encipherment", gettext_lazy("key encipherment")),
+    ("data_encipherment", gettext_lazy("data encipherment")),
+    ("key_agreement", gettext_lazy("key agreement")),
+    ("key_cert_sign", gettext_lazy("signs certificates")),
+    ("crl_sign", gettext_lazy("signs revocation lists")),
 )
 
 
@@ -94,20 +97,30 @@ class CertificateFacts:
 @lru_cache(maxsize=512)
 def _read(pem: str) -> tuple[CertificateFacts, ...]:
     if len(pem) > MAX_TEXT:
-        raise ValueError(f"This is too long: certificates have at most {MAX_TEXT} characters of PEM text together.")
+        raise ValueError(
+            _("This is too long: certificates have at most {most} characters of PEM text together.").format(
+                most=MAX_TEXT
+            )
+        )
     kinds = [match[1] for match in _BLOCK.finditer(pem)]
     if any("PRIVATE KEY" in kind for kind in kinds):
         raise ValueError(
-            "There is a private key in this text. Nobody but its owner may have it: leave it out, and if it is the "
-            "partner's, tell the partner to replace it."
+            _(
+                "There is a private key in this text. Nobody but its owner may have it: leave it out, and if it is the "
+                "partner's, tell the partner to replace it."
+            )
         )
     found = tuple(_facts(certificate) for certificate in _certificates(pem))
     if not found:
         raise ValueError(
-            "There is no certificate in this text: paste PEM text, from its BEGIN CERTIFICATE to its END line."
+            _("There is no certificate in this text: paste PEM text, from its BEGIN CERTIFICATE to its END line.")
         )
     if len(found) > MAX_CERTIFICATES:
-        raise ValueError(f"These are {len(found)} certificates, and {MAX_CERTIFICATES} are the most.")
+        raise ValueError(
+            _("These are {count} certificates, and {most} are the most.").format(
+                count=number(len(found)), most=MAX_CERTIFICATES
+            )
+        )
     return found
 
 
@@ -124,13 +137,15 @@ def tidy(pem: str) -> str:
 def read_upload(octets: bytes) -> str:
     """The PEM text of an uploaded file, which may also be one certificate in DER. Raises ValueError."""
     if len(octets) > MAX_TEXT:
-        raise ValueError(f"The file is too long: certificates have at most {MAX_TEXT} bytes together.")
+        raise ValueError(
+            _("The file is too long: certificates have at most {most} bytes together.").format(most=MAX_TEXT)
+        )
     if octets[:1] == b"\x30":
         return facts(octets).pem
     try:
         return octets.decode("utf-8-sig")
     except UnicodeDecodeError:
-        raise ValueError("The file is neither PEM text nor a DER certificate: export it as PEM (Base64).") from None
+        raise ValueError(_("The file is neither PEM text nor a DER certificate: export it as PEM (Base64).")) from None
 
 
 def facts(der: bytes) -> CertificateFacts:
@@ -138,7 +153,7 @@ def facts(der: bytes) -> CertificateFacts:
     try:
         return _facts(x509.load_der_x509_certificate(der))
     except (ValueError, UnsupportedAlgorithm) as error:
-        raise ValueError("This certificate cannot be read.") from error
+        raise ValueError(_("This certificate cannot be read.")) from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,24 +172,28 @@ def read_own(text: str) -> OwnCertificate:
     In PEM, in any order. Raises ValueError with a sentence that holds none of it.
     """
     if not text.isascii() or len(text) > MAX_TEXT:
-        raise ValueError(f"Certificate and key are PEM text of at most {MAX_TEXT} ASCII characters.")
+        raise ValueError(
+            _("Certificate and key are PEM text of at most {most} ASCII characters.").format(most=MAX_TEXT)
+        )
     private = next((match[0] for match in _BLOCK.finditer(text) if "PRIVATE KEY" in match[1]), "")
     if not private:
-        raise ValueError("The private key is missing: paste certificate and key, one after the other.")
+        raise ValueError(_("The private key is missing: paste certificate and key, one after the other."))
     chain = [_facts(certificate) for certificate in _certificates(text)]
     if not chain:
-        raise ValueError("The certificate is missing: paste certificate and key, one after the other.")
+        raise ValueError(_("The certificate is missing: paste certificate and key, one after the other."))
     try:
         key = load_pem_private_key(private.encode(), password=None)
         public = key.public_key().public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
         written = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()).decode()
     except TypeError:
-        raise ValueError("The private key is encrypted: store it without a passphrase (openssl pkey).") from None
+        raise ValueError(_("The private key is encrypted: store it without a passphrase (openssl pkey).")) from None
     except (ValueError, UnsupportedAlgorithm):
-        raise ValueError("The private key cannot be read: paste all of it, from its BEGIN to its END line.") from None
+        raise ValueError(
+            _("The private key cannot be read: paste all of it, from its BEGIN to its END line.")
+        ) from None
     own = next((one for one in chain if _public_key(one.pem) == public), None)
     if own is None:
-        raise ValueError("The private key belongs to another certificate: paste the two that belong together.")
+        raise ValueError(_("The private key belongs to another certificate: paste the two that belong together."))
     ordered = "".join(dict.fromkeys([own.pem, *(one.pem for one in chain)]))
     return OwnCertificate(written + ordered, ordered, own)
 
@@ -193,7 +212,7 @@ def _certificates(text: str) -> Iterator[x509.Certificate]:
             yield x509.load_pem_x509_certificate(block.encode("ascii", "replace"))
         except (ValueError, UnsupportedAlgorithm):
             raise ValueError(
-                "A certificate in this text cannot be read: paste all of it, from its BEGIN to its END line."
+                _("A certificate in this text cannot be read: paste all of it, from its BEGIN to its END line.")
             ) from None
 
 
@@ -202,7 +221,7 @@ def _facts(certificate: x509.Certificate) -> CertificateFacts:
         subject, issuer = certificate.subject.rfc4514_string(), certificate.issuer.rfc4514_string()
         common = [str(name.value) for name in certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME)]
     except ValueError:
-        raise ValueError("The names in this certificate cannot be read.") from None
+        raise ValueError(_("The names in this certificate cannot be read.")) from None
     der = certificate.public_bytes(Encoding.DER)
     return CertificateFacts(
         subject=subject,

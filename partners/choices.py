@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from django.db import models
 
+from rmhub.language import gettext_lazy as _
+
 
 class Profile(models.TextChoices):
     """Wire profile of an agreement."""
 
-    EBXML = "ebxml", "ebXML Reliable Messaging (0-080)"
-    REPEATABLE = "repeatable", "Repeatable HTTP requests"
-    STREAM = "stream", "Transactional stream (SOAP)"
-    WSAT = "wsat", "Atomic transactions (WS-AtomicTransaction)"
+    EBXML = "ebxml", _("ebXML Reliable Messaging (0-080)")
+    REPEATABLE = "repeatable", _("Repeatable HTTP requests")
+    STREAM = "stream", _("Transactional stream (SOAP)")
+    WSAT = "wsat", _("Atomic transactions (WS-AtomicTransaction)")
 
 
 # Those whose messages carry documents.
@@ -21,15 +23,15 @@ DOCUMENT_PROFILES = tuple(one.value for one in Profile if one is not Profile.WSA
 class AddressingProfile(models.TextChoices):
     """Which headers of WS-Addressing notifications carry (spec 5; protocols.md 5.7)."""
 
-    SEED = "seed", "ReplyTo where an answer is awaited"
-    OASIS = "oasis", "From, and ReplyTo none (2006/06 practice)"
+    SEED = "seed", _("ReplyTo where an answer is awaited")
+    OASIS = "oasis", _("From, and ReplyTo none (2006/06 practice)")
 
 
 class CoordinationVersion(models.TextChoices):
     """Namespaces of WS-Coordination, WS-AtomicTransaction and WS-Addressing."""
 
-    V2004 = "2004/10", "1.0 (2004/10)"
-    V2006 = "2006/06", "1.1 and 1.2 (2006/06)"
+    V2004 = "2004/10", _("1.0 (2004/10)")
+    V2006 = "2006/06", _("1.1 and 1.2 (2006/06)")
 
 
 class SoapVersion(models.TextChoices):
@@ -40,56 +42,56 @@ class SoapVersion(models.TextChoices):
 class Semantics(models.TextChoices):
     """Delivery semantics (spec 1, 2.2.1 and 3.1)."""
 
-    ONCE_AND_ONLY_ONCE = "OnceAndOnlyOnce", "Once and only once"
-    AT_MOST_ONCE = "AtMostOnce", "At most once"
-    BEST_EFFORT = "BestEffort", "Best effort"
+    ONCE_AND_ONLY_ONCE = "OnceAndOnlyOnce", _("Once and only once")
+    AT_MOST_ONCE = "AtMostOnce", _("At most once")
+    BEST_EFFORT = "BestEffort", _("Best effort")
 
 
 class ExchangeMode(models.TextChoices):
     """What a request of the repeatable profile is answered with (spec 2)."""
 
-    ONE_WAY = "one_way", "One way: an acknowledgement"
-    SYNCHRONOUS = "synchronous", "Synchronous: the application's own response"
+    ONE_WAY = "one_way", _("One way: an acknowledgement")
+    SYNCHRONOUS = "synchronous", _("Synchronous: the application's own response")
 
 
 class ExchangeIdentity(models.TextChoices):
     """Which headers identify a request of the repeatable profile."""
 
-    FIRST_SENT = "first_sent", "Message id and first-instance time"
+    FIRST_SENT = "first_sent", _("Message id and first-instance time")
     KEY = "key", "Idempotency-Key"
 
 
 class VersionState(models.TextChoices):
     """Life of an agreement version: only a draft can be edited, only one version is active."""
 
-    DRAFT = "draft", "Draft"
-    ACTIVE = "active", "Active"
-    RETIRED = "retired", "Retired"
-    DISABLED = "disabled", "Disabled"
+    DRAFT = "draft", _("Draft")
+    ACTIVE = "active", _("Active")
+    RETIRED = "retired", _("Retired")
+    DISABLED = "disabled", _("Disabled")
 
 
 class ServiceDirection(models.TextChoices):
     """Who may send this service and action, seen from our hub."""
 
-    SEND = "send", "We send"
-    RECEIVE = "receive", "We receive"
-    BOTH = "both", "Both ways"
+    SEND = "send", _("We send")
+    RECEIVE = "receive", _("We receive")
+    BOTH = "both", _("Both ways")
 
 
 class CredentialDirection(models.TextChoices):
-    INBOUND = "inbound", "The partner shows it to us"
-    OUTBOUND = "outbound", "We show it to the partner"
+    INBOUND = "inbound", _("The partner shows it to us")
+    OUTBOUND = "outbound", _("We show it to the partner")
 
 
 class CredentialKind(models.TextChoices):
     BASIC = "basic", "HTTP Basic"
-    BEARER = "bearer", "Bearer token"
-    CERTIFICATE = "certificate", "Client certificate (SHA-256 fingerprint)"
-    SSH_KEY = "ssh_key", "SSH private key"
+    BEARER = "bearer", _("Bearer token")
+    CERTIFICATE = "certificate", _("Client certificate (SHA-256 fingerprint)")
+    SSH_KEY = "ssh_key", _("SSH private key")
 
 
 class PollerKind(models.TextChoices):
     """Where the hub fetches messages that a partner could only leave somewhere."""
 
-    IMAP = "imap", "Mailbox (IMAP)"
-    SFTP = "sftp", "Folder (SFTP)"
+    IMAP = "imap", _("Mailbox (IMAP)")
+    SFTP = "sftp", _("Folder (SFTP)")

@@ -10,30 +10,39 @@ from django import forms
 from django.core.exceptions import ValidationError
 from django.core.validators import MaxValueValidator, MinValueValidator
 from django.db import models
+from django.utils.translation import gettext as _
 
-_UNITS = {"d": 86_400, "h": 3600, "m": 60, "s": 1, "": 1}
-_PART = re.compile(r"([0-9]{1,9})\s*(d|h|m|s|)(?:ays?|ours?|in(?:utes?)?|ec(?:onds?)?)?", re.ASCII)
+# In every language of the console, whichever is read: days are "Tage" and "jours", hours "Stunden" and "heures".
+_UNITS = {
+    **dict.fromkeys(("d", "day", "days", "t", "tag", "tage", "tagen", "j", "jour", "jours"), 86_400),
+    **dict.fromkeys(("h", "hour", "hours", "std", "stunde", "stunden", "heure", "heures"), 3600),
+    **dict.fromkeys(("m", "min", "minute", "minutes", "minuten"), 60),
+    **dict.fromkeys(("s", "sec", "second", "seconds", "sek", "sekunde", "sekunden", "seconde", "secondes", ""), 1),
+}
+_PART = re.compile(rf"([0-9]{{1,9}})\s*({'|'.join(sorted(_UNITS, key=len, reverse=True))})(?![a-z])", re.ASCII)
 
 
 def duration(seconds: int) -> str:
     """`7500` as `2 h 5 m`: exact, units that are zero left out."""
     parts = []
-    for unit, name in ((86_400, "d"), (3600, "h"), (60, "m"), (1, "s")):
+    for unit, said in ((86_400, _("{count} d")), (3600, _("{count} h")), (60, _("{count} m")), (1, _("{count} s"))):
         count, seconds = divmod(seconds, unit)
         if count:
-            parts.append(f"{count} {name}")
-    return " ".join(parts) or "0 s"
+            parts.append(said.format(count=count))
+    return " ".join(parts) or _("{count} s").format(count=0)
 
 
 def read_duration(text: str) -> int:
     """Return the seconds of `30`, `30 s`, `5 m`, `2 h 30 m`, `400 d`. Raises ValueError with a sentence."""
     rest, total = text.strip().lower(), 0
     if not rest:
-        raise ValueError("Enter a time, such as 30 s, 5 m, 2 h or 7 d.")
+        raise ValueError(_("Enter a time, such as 30 s, 5 m, 2 h or 7 d."))
     while rest:
         match = _PART.match(rest)
         if match is None:
-            raise ValueError(f"“{text[:40]}” is not a time: write it like 30 s, 5 m, 2 h 30 m or 7 d.")
+            raise ValueError(
+                _("“{text}” is not a time: write it like 30 s, 5 m, 2 h 30 m or 7 d.").format(text=text[:40])
+            )
         total += int(match[1]) * _UNITS[match[2]]
         rest = rest[match.end() :].lstrip(" ,")
     return total
@@ -52,7 +61,7 @@ class DurationField(forms.CharField):
             raise ValidationError(str(error)) from error
 
     def widget_attrs(self, widget: forms.Widget) -> dict[str, Any]:
-        return {**super().widget_attrs(widget), "placeholder": "30 s, 5 m, 2 h, 7 d"}
+        return {**super().widget_attrs(widget), "placeholder": _("30 s, 5 m, 2 h, 7 d")}
 
 
 class Seconds(models.PositiveIntegerField):
@@ -64,7 +73,7 @@ class Seconds(models.PositiveIntegerField):
         return f"{self.help_text} In seconds.".strip()
 
     def deconstruct(self) -> Any:
-        name, _, args, kwargs = super().deconstruct()
+        name, __, args, kwargs = super().deconstruct()
         return name, "django.db.models.PositiveIntegerField", args, kwargs
 
     def formfield(self, **kwargs: Any) -> Any:
@@ -74,7 +83,7 @@ class Seconds(models.PositiveIntegerField):
 def _check_percent(value: float) -> None:
     """Raise ValidationError for a share that is finer than hundredths of a per cent, or no number at all."""
     if not math.isfinite(value) or round(value * 100) != round(value * 100, 6):
-        raise ValidationError("A percentage with at most two decimal places is needed here, such as 99.95.")
+        raise ValidationError(_("A percentage with at most two decimal places is needed here, such as 99.95."))
 
 
 class PercentField(forms.CharField):
@@ -87,7 +96,7 @@ class PercentField(forms.CharField):
         try:
             return float(str(value or "").strip().removesuffix("%").strip().replace(",", "."))
         except ValueError as error:
-            raise ValidationError("A percentage is needed here, such as 99.5.") from error
+            raise ValidationError(_("A percentage is needed here, such as 99.5.")) from error
 
     def widget_attrs(self, widget: forms.Widget) -> dict[str, Any]:
         return {**super().widget_attrs(widget), "inputmode": "decimal", "placeholder": "99.5"}
@@ -102,7 +111,7 @@ class Percent(models.FloatField):
         return models.Field.formfield(self, form_class=PercentField, **kwargs)
 
     def deconstruct(self) -> Any:
-        name, _, args, kwargs = super().deconstruct()
+        name, __, args, kwargs = super().deconstruct()
         return name, "django.db.models.FloatField", args, kwargs
 
 

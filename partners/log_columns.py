@@ -10,6 +10,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from django.utils.translation import gettext as _
+
+from rmhub.language import number
+
 COLUMNS = ("message_id", "direction", "at", "digest", "status", "sequence_number")
 SETTINGS = ("direction_is", "digest_of", "sent_values", "received_values")
 DIRECTION_IS = ("sent", "received")
@@ -32,25 +36,37 @@ _USUAL: Mapping[str, tuple[str, ...]] = {
 def faults(mapping: Any) -> list[str]:
     """Sentences about everything that cannot stand in a mapping; none for one that can."""
     if not isinstance(mapping, Mapping):
-        return ["The columns are an object: our column, and the name that it has in the partner's log."]
+        return [_("The columns are an object: our column, and the name that it has in the partner's log.")]
     found: list[str] = []
     if unknown := sorted(str(key) for key in mapping if key not in (*COLUMNS, *SETTINGS)):
-        found.append(f"{', '.join(unknown)}: no such column or setting; known are {', '.join((*COLUMNS, *SETTINGS))}.")
+        found.append(
+            _("{names}: no such column or setting; known are {known}.").format(
+                names=", ".join(unknown), known=", ".join((*COLUMNS, *SETTINGS))
+            )
+        )
     for column in COLUMNS:
         if column in mapping and not _is_name(mapping[column]):
-            found.append(f"{column}: the name of the partner's column, 1 to {MAX_NAME} characters, please.")
+            found.append(
+                _("{column}: the name of the partner's column, 1 to {most} characters, please.").format(
+                    column=column, most=MAX_NAME
+                )
+            )
     named = [mapping[column] for column in COLUMNS if _is_name(mapping.get(column))]
     if twice := sorted({name for name in named if named.count(name) > 1}):
-        found.append(f"{', '.join(twice)}: one of the partner's columns cannot be two of ours.")
+        found.append(_("{names}: one of the partner's columns cannot be two of ours.").format(names=", ".join(twice)))
     if named and "message_id" not in mapping:
-        found.append("message_id: say which of the partner's columns holds the MessageId.")
+        found.append(_("message_id: say which of the partner's columns holds the MessageId."))
     for setting, values in (("direction_is", DIRECTION_IS), ("digest_of", DIGEST_OF)):
         if setting in mapping and mapping[setting] not in values:
-            found.append(f"{setting}: {' or '.join(values)}, please.")
+            found.append(
+                _("{setting}: {one} or {other}, please.").format(setting=setting, one=values[0], other=values[1])
+            )
     if "direction" in mapping and "direction_is" in mapping:
-        found.append("direction_is: it is for logs that have no column for the direction, and one is named.")
+        found.append(_("direction_is: it is for logs that have no column for the direction, and one is named."))
     if named and "direction" not in mapping and "direction_is" not in mapping:
-        found.append("direction: name its column, or say with direction_is whether all were sent or received by them.")
+        found.append(
+            _("direction: name its column, or say with direction_is whether all were sent or received by them.")
+        )
     found += _value_faults(mapping)
     return found
 
@@ -61,11 +77,13 @@ def _value_faults(mapping: Mapping[str, Any]) -> list[str]:
     for setting in ("sent_values", "received_values"):
         values = mapping.get(setting, [])
         if not isinstance(values, list) or len(values) > MAX_VALUES or not all(_is_name(value) for value in values):
-            found.append(f"{setting}: a list of at most {MAX_VALUES} texts, please.")
+            found.append(
+                _("{setting}: a list of at most {most} texts, please.").format(setting=setting, most=MAX_VALUES)
+            )
         else:
             lists[setting] = {value.strip().lower() for value in values}
     if both := sorted(lists.get("sent_values", set()) & lists.get("received_values", set())):
-        found.append(f"{', '.join(both)}: it cannot mean sent and received.")
+        found.append(_("{values}: it cannot mean sent and received.").format(values=", ".join(both)))
     return found
 
 
@@ -104,10 +122,16 @@ def located(mapping: Mapping[str, Any], header: Sequence[str]) -> tuple[dict[str
         if len(alike) == 1:
             places[column] = alike[0]
         elif alike:
-            problems.append(f"{column}: the log has {len(alike)} columns called {name}; give each a name of its own.")
+            problems.append(
+                _("{column}: the log has {count} columns called {name}; give each a name of its own.").format(
+                    column=column, count=number(len(alike)), name=name
+                )
+            )
         else:
             problems.append(
-                f"{column}: the log has no column {name}. Its columns are {_listed(names)}: map one of them."
+                _("{column}: the log has no column {name}. Its columns are {names}: map one of them.").format(
+                    column=column, name=name, names=_listed(names)
+                )
             )
     return places, problems
 
@@ -138,5 +162,7 @@ def _plain(name: str) -> str:
 
 
 def _listed(names: Sequence[str]) -> str:
-    shown = ", ".join(name[:60] or "(without a name)" for name in names[:20])
-    return f"{shown} and {len(names) - 20} more" if len(names) > 20 else shown
+    shown = ", ".join(name[:60] or _("(without a name)") for name in names[:20])
+    if len(names) <= 20:
+        return shown
+    return _("{names} and {count} more").format(names=shown, count=number(len(names) - 20))

@@ -10,6 +10,7 @@ from collections.abc import Collection
 from difflib import get_close_matches
 
 from django.db.models import Prefetch, Q, QuerySet
+from django.utils.translation import gettext as _
 
 from partners.choices import VersionState
 from partners.models import Agreement, AgreementVersion, Credential, Endpoint, Party, Poller
@@ -48,7 +49,7 @@ def nobody(text: str) -> tuple[str, list[str]]:
     wanted = text.casefold()
     alike = [name for key, name in folded.items() if wanted in key][:3]
     alike = alike or [folded[key] for key in get_close_matches(wanted, folded, 3, 0.6)]
-    return f"No partner is called {text}.", alike
+    return _("No partner is called {name}.").format(name=text), alike
 
 
 def parties(

@@ -7,6 +7,8 @@ import uuid
 from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
+from django.utils.translation import gettext as _
+
 MAX_WAITS = 20
 MAX_SERVERS = 20
 _WAITS = re.compile(r"[0-9]{1,8}(\s*,\s*[0-9]{1,8})*", re.ASCII)
@@ -20,12 +22,16 @@ def resend_waits(schedule: str | tuple[int, ...]) -> tuple[int, ...]:
     if not isinstance(schedule, str):
         return schedule
     if not _WAITS.fullmatch(schedule.strip()):
-        raise ValueError("Waits are whole seconds with commas between them, such as 30,30,300: correct this list.")
+        raise ValueError(_("Waits are whole seconds with commas between them, such as 30,30,300: correct this list."))
     waits = tuple(int(wait) for wait in schedule.split(","))
     if len(waits) > MAX_WAITS:
-        raise ValueError(f"These are {len(waits)} waits, and {MAX_WAITS} are the most: the last one repeats anyhow.")
+        raise ValueError(
+            _("These are {count} waits, and {most} are the most: the last one repeats anyhow.").format(
+                count=len(waits), most=MAX_WAITS
+            )
+        )
     if 0 in waits:
-        raise ValueError("A wait of 0 s would send everything again at once: make every wait at least 1 s.")
+        raise ValueError(_("A wait of 0 s would send everything again at once: make every wait at least 1 s."))
     return waits
 
 
@@ -50,11 +56,15 @@ def origins(text: str | tuple[str, ...]) -> tuple[str, ...]:
         )
         if not is_server or bare != one.lower() or not one.isascii() or "*" in one:
             raise ValueError(
-                f"{one[:100]} is not a server: write scheme, host and port, such as https://txn.example:8443."
+                _("{text} is not a server: write scheme, host and port, such as https://txn.example:8443.").format(
+                    text=one[:100]
+                )
             )
         found[said] = None
     if len(found) > MAX_SERVERS:
-        raise ValueError(f"These are {len(found)} servers, and {MAX_SERVERS} are the most.")
+        raise ValueError(
+            _("These are {count} servers, and {most} are the most.").format(count=len(found), most=MAX_SERVERS)
+        )
     return tuple(found)
 
 

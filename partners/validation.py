@@ -10,6 +10,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
+from django.utils.translation import gettext as _
+
 from partners.fields import duration
 from partners.models import AgreementVersion, Endpoint
 from partners.rules import BY_PROFILE, RULES, Level
@@ -17,6 +19,7 @@ from partners.rules.ebxml import EBXML
 from partners.rules.rule import Reliability, give_up_seconds
 from partners.terms import resend_waits
 from partners.transports import uri_fault
+from rmhub.language import gettext_lazy
 
 __all__ = [
     "RULES",
@@ -50,9 +53,10 @@ def resend_words(schedule: str | tuple[int, ...]) -> str:
     """`3 × 30 s, 3 × 5 m, then every 6 h` of a resend schedule: its last wait repeats."""
     waits = resend_waits(schedule)
     runs = [(wait, sum(1 for _ in same)) for wait, same in groupby(waits)]
-    *before, (last, _) = runs
+    *before, (last, __) = runs
     said = [duration(wait) if count == 1 else f"{count} × {duration(wait)}" for wait, count in before]
-    return ", ".join([*said, f"then every {duration(last)}" if said else f"every {duration(last)}"])
+    every = _("then every {time}") if said else _("every {time}")
+    return ", ".join([*said, every.format(time=duration(last))])
 
 
 def problems(version: AgreementVersion, *, rivals: Sequence[AgreementVersion] = ()) -> list[Problem]:
@@ -65,9 +69,9 @@ def problems(version: AgreementVersion, *, rivals: Sequence[AgreementVersion] = 
         for rule in BY_PROFILE[version.profile].rules
         if rule.broken(version)
     ]
-    found += _uri_problems("own_endpoint", "Our", version.own_endpoint)
+    found += _uri_problems("own_endpoint", _OURS, version.own_endpoint)
     if version.partner_endpoint_id != version.own_endpoint_id:
-        found += _uri_problems("partner_endpoint", "The partner's", version.partner_endpoint)
+        found += _uri_problems("partner_endpoint", _THEIRS, version.partner_endpoint)
     found += _profile_problems(version, rivals)
     return found
 
@@ -85,24 +89,38 @@ def _profile_problems(version: AgreementVersion, rivals: Sequence[AgreementVersi
     """One pair of URIs is one pair of messaging services, and a pair speaks one profile."""
     for rival in rivals:
         if rival.profile != version.profile:
-            sentence = (
-                f"Agreement {rival} uses the same two endpoints with another profile "
-                f"({rival.get_profile_display()}), and a pair of URIs has one profile: "
-                "give this agreement an endpoint of its own on at least one side."
-            )
+            sentence = _(
+                "Agreement {agreement} uses the same two endpoints with another profile ({profile}), and a pair of "
+                "URIs has one profile: give this agreement an endpoint of its own on at least one side."
+            ).format(agreement=rival, profile=rival.get_profile_display())
             yield Problem("profile", "pair_of_other_profile", sentence, Level.ERROR)
             return
 
 
-def _uri_problems(field: str, whose: str, endpoint: Endpoint) -> Iterator[Problem]:
+# What is wrong with a URI of an endpoint: the messaging service's, errors', and where bytes of both really go.
+_OURS = (
+    gettext_lazy("Our endpoint's messaging service URI: {sentence}"),
+    gettext_lazy("Our endpoint's error URI: {sentence}"),
+    gettext_lazy("Our endpoint's transport address: {sentence}"),
+    gettext_lazy("Our endpoint's transport address for errors: {sentence}"),
+)
+_THEIRS = (
+    gettext_lazy("The partner's endpoint's messaging service URI: {sentence}"),
+    gettext_lazy("The partner's endpoint's error URI: {sentence}"),
+    gettext_lazy("The partner's endpoint's transport address: {sentence}"),
+    gettext_lazy("The partner's endpoint's transport address for errors: {sentence}"),
+)
+
+
+def _uri_problems(field: str, said: tuple[str, str, str, str], endpoint: Endpoint) -> Iterator[Problem]:
     named = (
-        ("messaging service URI", endpoint.uri, True),
-        ("error URI", endpoint.error_uri, True),
-        ("transport address", endpoint.address, False),
-        ("transport address for errors", endpoint.error_address, False),
+        (said[0], endpoint.uri, True),
+        (said[1], endpoint.error_uri, True),
+        (said[2], endpoint.address, False),
+        (said[3], endpoint.error_address, False),
     )
-    for name, uri, needed in named:
+    for words, uri, needed in named:
         fault = uri_fault(uri, endpoint.transport) if uri or needed else None
         if fault:
             code, sentence = fault
-            yield Problem(field, code, f"{whose} endpoint's {name}: {sentence}", Level.ERROR)
+            yield Problem(field, code, words.format(sentence=sentence), Level.ERROR)

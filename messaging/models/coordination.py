@@ -12,6 +12,7 @@ from messaging.models.pair import Pair
 from messaging.models.trigger import Trigger
 from messaging.protocol.atomic.words import ENDED, Phase, Protocol, Seat, Vote
 from partners.models import AgreementVersion, Party
+from rmhub.language import gettext_lazy
 
 PHASES = [(one.value, one.name.replace("_", " ").capitalize()) for one in Phase]
 SEATS = [(one.value, one.name.capitalize()) for one in Seat]
@@ -56,7 +57,7 @@ class Coordination(Identified):
     lock_version = models.PositiveBigIntegerField(default=1, help_text="Counts what changed it (ETag).")
 
     class Meta:
-        verbose_name = "transaction"
+        verbose_name = gettext_lazy("transaction")
         ordering = ("-id",)
         constraints = (
             models.UniqueConstraint(
@@ -120,7 +121,7 @@ class Enlistment(Identified):
     created_at = models.DateTimeField()
 
     class Meta:
-        verbose_name = "participant"
+        verbose_name = gettext_lazy("participant")
         ordering = ("id",)
         constraints = (
             models.UniqueConstraint(

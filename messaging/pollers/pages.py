@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from django import forms
-from django.contrib.humanize.templatetags.humanize import intcomma
 from django.urls import reverse
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
+from django.utils.translation import gettext as _
 
 from messaging.console.filters import Filter
 from messaging.console.forms import MOST_CHOICES, Group, ReferenceField, SettingsForm
@@ -21,14 +21,16 @@ from messaging.templatetags.hub import ago, state, until
 from partners import selectors as partners
 from partners.choices import CredentialKind, PollerKind
 from partners.models import Poller
+from rmhub.language import gettext_lazy, number
 
 
 def _name(row: PollerRow) -> SafeString:
     poller = row.poller
     said: SafeString | str = ""
     if row.sentence and row.cause is not None:
-        css, since = ("text-soft", "; changed since") if row.changed else ("text-bad", "")
-        said = format_html('<div class="{} wrap">{}{}</div>', css, row.cause.label, since)
+        label = _("{cause}; changed since").format(cause=row.cause.label) if row.changed else row.cause.label
+        css = "text-soft" if row.changed else "text-bad"
+        said = format_html('<div class="{} wrap">{}</div>', css, label)
     return format_html(
         '<a class="strong" id="poller-{0}" href="{1}">{2}</a><div class="text-faint mono wrap">{3}</div>{4}',
         poller.public_id,
@@ -42,44 +44,46 @@ def _name(row: PollerRow) -> SafeString:
 def _partner(row: PollerRow) -> SafeString:
     partner = row.poller.partner
     if partner is None:
-        return format_html('<span class="text-soft">{}</span>', "identified by the sender's address")
+        return format_html('<span class="text-soft">{}</span>', _("identified by the sender's address"))
     return format_html('<a href="{}">{}</a>', reverse("console:partner", args=[partner.public_id]), partner)
 
 
 def _next_look(row: PollerRow) -> SafeString | str:
     if row.state in ("off", "looking"):
-        return "—" if row.state == "off" else "now"
+        return "—" if row.state == "off" else _("now")
     if row.outlook[0]:
-        return format_html('<span class="text-bad">{}</span>', "due")
-    return until(row.next_look_at, "due")
+        return format_html('<span class="text-bad">{}</span>', _("due"))
+    return until(row.next_look_at, _("due"))
 
 
 LIST = ListPage(
-    lead="Mailboxes and folders that the hub polls for what partners left there.",
-    caption="Mailboxes and folders by name",
+    lead=gettext_lazy("Mailboxes and folders that the hub polls for what partners left there."),
+    caption=gettext_lazy("Mailboxes and folders by name"),
     columns=(
-        Column("State", lambda row: state("poller", row.state), "nowrap"),
-        Column("Poller", _name),
-        Column("Partner", _partner),
-        Column("Taken", lambda row: intcomma(row.progress.taken), "num"),
-        Column("Last success", lambda row: ago(row.progress.last_success_at, "never"), "nowrap"),
-        Column("Next poll", _next_look, "nowrap"),
+        Column(gettext_lazy("State"), lambda row: state("poller", row.state), "nowrap"),
+        Column(gettext_lazy("Poller"), _name),
+        Column(gettext_lazy("Partner"), _partner),
+        Column(gettext_lazy("Taken"), lambda row: number(row.progress.taken), "num"),
+        Column(gettext_lazy("Last success"), lambda row: ago(row.progress.last_success_at, _("never")), "nowrap"),
+        Column(gettext_lazy("Next poll"), _next_look, "nowrap"),
     ),
     filters=(
-        Filter("q", "Name or address", "q", kind="search"),
-        Filter("party", "Partner", "party", kind="partner"),
+        Filter("q", gettext_lazy("Name or address"), "q", kind="search"),
+        Filter("party", gettext_lazy("Partner"), "party", kind="partner"),
         Filter(
             "kind",
-            "Kind",
+            gettext_lazy("Kind"),
             "kind",
             {kind: (kind,) for kind in PollerKind.values},
-            (("", "Every kind"), *((one.value, one.label) for one in PollerKind)),
+            (("", gettext_lazy("Every kind")), *((one.value, one.label) for one in PollerKind)),
         ),
     ),
     icon="download",
-    none_yet="No poller yet.",
-    what_then="Partners who leave mails or files somewhere need one: the hub polls there at its interval and takes "
-    "what it finds.",
+    none_yet=gettext_lazy("No poller yet."),
+    what_then=gettext_lazy(
+        "Partners who leave mails or files somewhere need one: the hub polls there at its interval and takes what it "
+        "finds."
+    ),
     row=selectors.row,
 )
 
@@ -88,11 +92,11 @@ class PollerForm(SettingsForm):
     """The settings of a poller. Its secret is never shown; an empty one leaves what is stored."""
 
     groups = (
-        Group("Mailbox or folder", ("name", "kind", "url", "endpoint", "partner", "trusted_checker")),
-        Group("How the hub logs in", ("username", "secret_kind", "password", "private_key", "host_key")),
-        Group("When", ("interval", "enabled")),
+        Group(gettext_lazy("Mailbox or folder"), ("name", "kind", "url", "endpoint", "partner", "trusted_checker")),
+        Group(gettext_lazy("How the hub logs in"), ("username", "secret_kind", "password", "private_key", "host_key")),
+        Group(gettext_lazy("When"), ("interval", "enabled")),
     )
-    note = (
+    note = gettext_lazy(
         "Another server, host key or user name needs the password or key again: a stored one is shown to nobody else."
     )
     placeholders = {"trusted_checker": "mx.example.org", "host_key": "SHA256:…"}
@@ -105,22 +109,30 @@ class PollerForm(SettingsForm):
     }
     secrets = ("password", "private_key")
     endpoint = ReferenceField(
-        Poller.endpoint, prefix="end", blank="Choose one", missing="Choose the endpoint that the messages are for."
+        Poller.endpoint,
+        prefix="end",
+        blank=gettext_lazy("Choose one"),
+        missing=gettext_lazy("Choose the endpoint that the messages are for."),
     )
-    partner = ReferenceField(Poller.partner, prefix="par", blank="Choose one")
+    partner = ReferenceField(Poller.partner, prefix="par", blank=gettext_lazy("Choose one"))
     secret_kind = forms.ChoiceField(
-        label="With",
-        help_text="Mail servers take a password.",
-        choices=((CredentialKind.BASIC.value, "a password"), (CredentialKind.SSH_KEY.value, "a private key")),
+        label=gettext_lazy("With"),
+        help_text=gettext_lazy("Mail servers take a password."),
+        choices=(
+            (CredentialKind.BASIC.value, gettext_lazy("a password")),
+            (CredentialKind.SSH_KEY.value, gettext_lazy("a private key")),
+        ),
         widget=forms.RadioSelect,
     )
     password = forms.CharField(
-        help_text="Kept encrypted and never shown. Empty: the one that is stored stays.",
+        help_text=gettext_lazy("Kept encrypted and never shown. Empty: the one that is stored stays."),
         widget=forms.PasswordInput({"autocomplete": "new-password"}),
         strip=False,
     )
     private_key = forms.CharField(
-        help_text="PEM text without a passphrase. Kept encrypted and never shown. Empty: the one that is stored stays.",
+        help_text=gettext_lazy(
+            "PEM text without a passphrase. Kept encrypted and never shown. Empty: the one that is stored stays."
+        ),
         widget=forms.Textarea,
         strip=False,
     )
@@ -170,5 +182,5 @@ PAGES = Pages(
     template="console/pollers/poller.html",
     shown=_shown,
     now=lambda poller: format_html('<span class="mono wrap">{}</span>', poller.url),
-    made="is created.",
+    made=gettext_lazy("is created."),
 )

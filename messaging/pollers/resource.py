@@ -5,8 +5,9 @@ from __future__ import annotations
 from messaging.pollers import selectors
 from messaging.pollers.services import changes
 from messaging.resource import Resource, Verb, deletion
+from rmhub.language import gettext_lazy as _
 
-_STORED = "What is taken from there is stored here; it cannot be put back."
+_STORED = _("What is taken from there is stored here; it cannot be put back.")
 
 POLLERS = Resource(
     name="poller",
@@ -26,49 +27,52 @@ POLLERS = Resource(
     verbs=(
         Verb(
             "look",
-            "Poll now",
+            _("Poll now"),
             "refresh",
             "primary",
             changes.poller_look,
-            ("The hub polls it at once, or right after the poll that is under way.",),
+            (_("The hub polls it at once, or right after the poll that is under way."),),
             _STORED,
-            ("The partner says that something lies there", "Fixed"),
-            "is polled",
+            (_("The partner says that something lies there"), _("Fixed")),
+            _("is polled"),
             "Poll it now",
             scope="pairs:operate",
         ),
         Verb(
             "enable",
-            "Switch on",
+            _("Switch on"),
             "power",
             "primary",
             changes.poller_enable,
-            ("The hub polls it at once, and from then on at its interval.",),
+            (_("The hub polls it at once, and from then on at its interval."),),
             _STORED,
-            ("Used again",),
-            "is on",
+            (_("Used again"),),
+            _("is on"),
             "Poll it again, from now on",
         ),
         Verb(
             "disable",
-            "Switch off",
+            _("Switch off"),
             "power",
             "danger",
             changes.poller_disable,
             (
-                "The hub does not poll it any more.",
-                "What partners leave there waits, and is not acknowledged meanwhile.",
+                _("The hub does not poll it any more."),
+                _("What partners leave there waits, and is not acknowledged meanwhile."),
             ),
-            "Nothing here is irreversible: switch it on and it goes on.",
-            ("Maintenance of the server", "Investigation"),
-            "is off",
+            _("Nothing here is irreversible: switch it on and it goes on."),
+            (_("Maintenance of the server"), _("Investigation")),
+            _("is off"),
             "Stop polling it; what is there waits",
         ),
         deletion(
             changes.poller_delete,
-            ("The hub does not poll it any more, and deletes its secret.", "What lies there stays there."),
-            "The poller is",
-            presets=("Not used any more",),
+            (
+                _("The hub does not poll it any more, and deletes its secret."),
+                _("What lies there stays there."),
+            ),
+            _("The poller is"),
+            presets=(_("Not used any more"),),
         ),
     ),
 )

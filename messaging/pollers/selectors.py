@@ -9,6 +9,8 @@ from typing import Any
 
 from django.core.exceptions import ObjectDoesNotExist
 from django.db.models import QuerySet
+from django.utils.translation import gettext as _
+from django.utils.translation import ngettext
 
 from messaging.causes import Cause, lookup
 from messaging.causes.files import OF_A_LOOK
@@ -21,6 +23,7 @@ from partners import selectors
 from partners.models import Poller
 from rmhub import clock
 from rmhub.ids import public_id
+from rmhub.language import number
 
 STATES = ("ok", "failing", "new", "looking", "off")
 
@@ -41,14 +44,19 @@ class PollerRow:
     def headline(self) -> str:
         """What is known, and since when."""
         if self.state == "off":
-            return "Switched off: what lies there waits."
+            return _("Switched off: what lies there waits.")
         looked, failures = self.progress.last_looked_at, self.progress.failures
         if failures and self.state == "failing" and looked is not None:
-            row = "The last poll" if failures == 1 else f"The last {failures:,} polls"
-            return f"{row} failed{self._at(looked, ', the last one ' if failures > 1 else ' ')}."
+            return ngettext(
+                "The last poll failed {time} ago.",
+                "The last {count} polls failed, the last one {time} ago.",
+                failures,
+            ).format(count=number(failures), time=self._since(looked))
         if self.progress.last_success_at is None:
-            return "It has not been polled yet."
-        return f"The poll{self._at(self.progress.last_success_at)} could read it, and took what was there."
+            return _("It has not been polled yet.")
+        return _("The poll {time} ago could read it, and took what was there.").format(
+            time=self._since(self.progress.last_success_at)
+        )
 
     @property
     def sentence(self) -> str:
@@ -58,8 +66,8 @@ class PollerRow:
         said = str(OF_A_LOOK.get(self.cause.code, (self.cause.sentence, ""))[0])
         if not self.changed:
             return said
-        return (
-            f"Its settings were changed{self._at(self.poller.updated_at)}, and no poll has ended since. Before: {said}"
+        return _("Its settings were changed {time} ago, and no poll has ended since. Before: {sentence}").format(
+            time=self._since(self.poller.updated_at), sentence=said
         )
 
     @property
@@ -68,7 +76,7 @@ class PollerRow:
         if self.cause is None or self.state == "off":
             return ""
         if self.changed:
-            return "Wait for the next poll, which shows whether it works now."
+            return _("Wait for the next poll, which shows whether it works now.")
         return str(OF_A_LOOK.get(self.cause.code, ("", self.cause.action))[1])
 
     @property
@@ -90,8 +98,8 @@ class PollerRow:
         """When it is looked into next; None when never, or right now."""
         return None if self.state in ("off", "looking") else self.progress.due_at
 
-    def _at(self, at: datetime, before: str = " ") -> str:
-        return f"{before}{span((self.now - at).total_seconds())} ago"
+    def _since(self, at: datetime) -> str:
+        return span((self.now - at).total_seconds())
 
 
 def pollers(**filters: Any) -> QuerySet[Poller]:
@@ -104,7 +112,7 @@ def poller(poller_id: uuid.UUID) -> Poller:
     try:
         return pollers().get(pk=poller_id)
     except ObjectDoesNotExist as error:
-        raise NotFound(f"There is no poller {public_id('poll', poller_id)}.") from error
+        raise NotFound(_("There is no poller {id}.").format(id=public_id("poll", poller_id))) from error
 
 
 def row(poller: Poller, now: datetime | None = None) -> PollerRow:

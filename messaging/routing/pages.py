@@ -8,6 +8,7 @@ from django.forms import RadioSelect
 from django.urls import reverse
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
+from django.utils.translation import gettext as _
 
 from messaging.choices import RouteMode
 from messaging.console import cells
@@ -24,6 +25,7 @@ from messaging.templatetags.hub import ago, middle, state
 from partners import selectors as partners
 from partners.choices import VersionState
 from rmhub import clock
+from rmhub.language import gettext_lazy
 
 
 def _name(route: Route) -> SafeString:
@@ -33,16 +35,16 @@ def _name(route: Route) -> SafeString:
 
 def _service(route: Route) -> SafeString:
     if not route.service:
-        return format_html('<span class="text-soft">{}</span>', "every service")
+        return format_html('<span class="text-soft">{}</span>', _("every service"))
     return format_html('<span class="mono">{}</span>', route.service)
 
 
 def _next_hop(route: Route) -> SafeString:
     return format_html(
-        '<a href="{}">{}</a><div class="text-faint">with {}</div>',
+        '<a href="{}">{}</a><div class="text-faint">{}</div>',
         reverse("console:agreement", args=[route.onward.public_id]),
         middle(route.onward.tpa_id, 36),
-        route.onward.partner,
+        _("with {name}").format(name=route.onward.partner),
     )
 
 
@@ -51,29 +53,37 @@ def _party(route: Route) -> SafeString:
 
 
 LIST = ListPage(
-    lead="Where messages for parties that are not ours go next. Header and documents go on as they came; each hop adds "
-    "a routing header.",
-    caption="Routes by name",
+    lead=gettext_lazy(
+        "Where messages for parties that are not ours go next. Header and documents go on as they came; each hop adds "
+        "a routing header."
+    ),
+    caption=gettext_lazy("Routes by name"),
     columns=(
-        Column("State", lambda route: state("route", ROUTES.state(route)), "nowrap"),
-        Column("Route", _name),
-        Column("To-party", _party, "mono wrap"),
-        Column("Service", _service, "wrap"),
-        Column("Next hop", _next_hop),
+        Column(gettext_lazy("State"), lambda route: state("route", ROUTES.state(route)), "nowrap"),
+        Column(gettext_lazy("Route"), _name),
+        Column(gettext_lazy("To-party"), _party, "mono wrap"),
+        Column(gettext_lazy("Service"), _service, "wrap"),
+        Column(gettext_lazy("Next hop"), _next_hop),
         Column(
-            "Acknowledged",
-            lambda route: "when the next hop has" if route.mode == RouteMode.CONFIRM_THROUGH else "when stored here",
+            gettext_lazy("Acknowledged"),
+            lambda route: (
+                _("when the next hop has") if route.mode == RouteMode.CONFIRM_THROUGH else _("when stored here")
+            ),
         ),
     ),
     filters=(
-        Filter("q", "Name, To-party or service", "q", kind="search"),
+        Filter("q", gettext_lazy("Name, To-party or service"), "q", kind="search"),
         Filter(
-            "state", "State", "enabled", {"on": True, "off": False}, (("", "On and off"), ("on", "On"), ("off", "Off"))
+            "state",
+            gettext_lazy("State"),
+            "enabled",
+            {"on": True, "off": False},
+            (("", gettext_lazy("On and off")), ("on", gettext_lazy("On")), ("off", gettext_lazy("Off"))),
         ),
     ),
     icon="arrow-forward-up",
-    none_yet="No route yet.",
-    what_then="Messages for parties that are not ours are refused. Create a route to pass them on.",
+    none_yet=gettext_lazy("No route yet."),
+    what_then=gettext_lazy("Messages for parties that are not ours are refused. Create a route to pass them on."),
 )
 
 
@@ -81,19 +91,22 @@ class RouteForm(SettingsForm):
     """The settings of a route."""
 
     groups = (
-        Group("Route", ("name",)),
+        Group(gettext_lazy("Route"), ("name",)),
         Group(
-            "Which messages",
+            gettext_lazy("Which messages"),
             ("party_context", "party_value", "service"),
-            "Messages for a party that is not ours, under the agreement with the previous hop.",
+            gettext_lazy("Messages for a party that is not ours, under the agreement with the previous hop."),
         ),
-        Group("Where they go", ("onward", "mode")),
-        Group("Limits", ("max_hops", "min_retry_secs")),
+        Group(gettext_lazy("Where they go"), ("onward", "mode")),
+        Group(gettext_lazy("Limits"), ("max_hops", "min_retry_secs")),
     )
-    note = "What was passed on already goes on as it was taken."
+    note = gettext_lazy("What was passed on already goes on as it was taken.")
     placeholders = {"party_context": "DUNS", "party_value": "123456789", "service": "urn:orders"}
     onward = ReferenceField(
-        Route.onward, prefix="agr", blank="Choose one", missing="Choose the agreement with the next hop."
+        Route.onward,
+        prefix="agr",
+        blank=gettext_lazy("Choose one"),
+        missing=gettext_lazy("Choose the agreement with the next hop."),
     )
 
     class Meta:
@@ -113,23 +126,28 @@ def _taken(message: Message) -> SafeString:
 def _origin(message: Any) -> SafeString:
     one = message.origin
     if not one:
-        return cells.span("text-faint", "left the store")
-    said = cells.joined(one.pair.partner, cells.hidden(f": {message.message_id} as it came"))
+        return cells.span("text-faint", _("left the store"))
+    said = cells.joined(one.pair.partner, cells.hidden(_(": {id} as it came").format(id=message.message_id)))
     return cells.link(cells.to("message", one.public_id), said)
 
 
 _LATELY = (
-    Column("Taken", lambda message: ago(message.created_at), "nowrap", zoned=True),
-    Column("Message", _taken),
-    Column("Came from", _origin),
-    Column("State at the next hop", lambda message: state("message", message.state), "nowrap", narrow="State"),
+    Column(gettext_lazy("Taken"), lambda message: ago(message.created_at), "nowrap", zoned=True),
+    Column(gettext_lazy("Message"), _taken),
+    Column(gettext_lazy("Came from"), _origin),
+    Column(
+        gettext_lazy("State at the next hop"),
+        lambda message: state("message", message.state),
+        "nowrap",
+        narrow=gettext_lazy("State"),
+    ),
 )
 
 
 def _shown(route: Route) -> dict[str, Any]:
     pair = relatives.onward_pair(route.onward)
     lately = relatives.lately(pair) if pair is not None else []
-    said = "The newest messages that were passed on to this next hop"
+    said = _("The newest messages that were passed on to this next hop")
     return {
         "warnings": selectors.warnings(route),
         "waiting": selectors.waiting(route),
@@ -146,6 +164,6 @@ PAGES = Pages(
     form=RouteForm,
     template="console/routing/route.html",
     shown=_shown,
-    now=lambda route: f"Messages for {route.party_context} {route.party_value}",
-    made="decides about messages from now on.",
+    now=lambda route: _("Messages for {party}").format(party=f"{route.party_context} {route.party_value}"),
+    made=gettext_lazy("decides about messages from now on."),
 )

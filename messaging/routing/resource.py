@@ -4,21 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from django.contrib.humanize.templatetags.humanize import intcomma
+from django.utils.translation import ngettext
 
 from messaging.models import Route
 from messaging.resource import Resource, Verb, deletion
 from messaging.routing import selectors
 from messaging.routing.services import routes
+from rmhub.language import gettext_lazy as _
+from rmhub.language import number
 
-_STAYS = "What was passed on before goes on; repeats of it are answered as before."
+_STAYS = _("What was passed on before goes on; repeats of it are answered as before.")
 
 
 def _said(route: Route, verb: Verb) -> Iterator[str]:
     count = selectors.waiting(route) if verb.slug != "enable" else 0
     if count:
-        plural, are = ("", "is") if count == 1 else ("s", "are")
-        yield f"{intcomma(count)} message{plural} passed on under its agreement {are} not delivered yet."
+        yield ngettext(
+            "{count} message passed on under its agreement is not delivered yet.",
+            "{count} messages passed on under its agreement are not delivered yet.",
+            count,
+        ).format(count=number(count))
 
 
 ROUTES = Resource(
@@ -38,33 +43,36 @@ ROUTES = Resource(
     verbs=(
         Verb(
             "enable",
-            "Switch on",
+            _("Switch on"),
             "power",
             "primary",
             routes.route_enable,
-            ("Messages that come from now on take it, unless a more specific route fits them.",),
-            "Nothing here is irreversible: switch it off again at any time.",
-            ("The next hop is ready", "Used again"),
-            "is on",
+            (_("Messages that come from now on take it, unless a more specific route fits them."),),
+            _("Nothing here is irreversible: switch it off again at any time."),
+            (_("The next hop is ready"), _("Used again")),
+            _("is on"),
             "Let a route decide about messages again",
         ),
         Verb(
             "disable",
-            "Switch off",
+            _("Switch off"),
             "power",
             "danger",
             routes.route_disable,
-            ("Messages that come from now on do not take it: a less specific route does, or they are refused.", _STAYS),
-            "A message that is refused meanwhile is not passed on later; its sender has to send it again.",
-            ("Replaced by another route", "The party is our partner now"),
-            "is off",
+            (
+                _("Messages that come from now on do not take it: a less specific route does, or they are refused."),
+                _STAYS,
+            ),
+            _("A message that is refused meanwhile is not passed on later; its sender has to send it again."),
+            (_("Replaced by another route"), _("The party is our partner now")),
+            _("is off"),
             "Switch a route off: messages that come do not take it",
         ),
         deletion(
             routes.route_delete,
-            ("Messages that come from now on take a less specific route, or are refused.", _STAYS),
-            "The route is",
-            presets=("Not used any more",),
+            (_("Messages that come from now on take a less specific route, or are refused."), _STAYS),
+            _("The route is"),
+            presets=(_("Not used any more"),),
         ),
     ),
 )

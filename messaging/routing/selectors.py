@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from django.db.models import Q, QuerySet
+from django.utils.translation import gettext as _
 
 from messaging import profile
 from messaging.choices import Direction, RouteMode
@@ -22,8 +23,14 @@ from partners.rules.rule import (
 )
 from partners.terms import Terms
 from partners.visibility import allows, limit
+from rmhub.language import gettext_lazy
 
 # No message of the router waits here any more.
+_BLOCKED = {
+    Gate.PAUSED.value: gettext_lazy("{pair} is paused: it accepts no new messages now."),
+    Gate.DISABLED.value: gettext_lazy("{pair} is disabled: it accepts no new messages now."),
+    Flow.SUSPENDED.value: gettext_lazy("{pair} is suspended: it accepts no new messages now."),
+}
 _ENDED = ("delivered", "received", "skipped", "cancelled", "sent")
 
 
@@ -72,31 +79,35 @@ def _of_party(route: Route) -> Iterator[Warning]:
     who = (route.party_context, route.party_value)
     known = limit(Party.objects.all(), "pk").filter(identifiers__context=who[0], identifiers__value=who[1]).first()
     if known is not None and known.is_own:
-        sentence = (
-            f"{known} is one of our parties: what comes under its own agreements stays here, and only the rest goes on."
-        )
+        sentence = _(
+            "{party} is one of our parties: what comes under its own agreements stays here, and only the rest goes on."
+        ).format(party=known)
         yield Warning("party_value", "party_is_ours", sentence)
 
 
 def _of_onward(route: Route) -> Iterator[Warning]:
     terms = _in_force(route)
     if terms is None:
-        sentence = (
-            f"Agreement {route.onward.tpa_id} is not in force: the previous hops are asked to send again in "
-            f"{duration(route.min_retry_secs)}. Activate or enable a version of it."
-        )
+        sentence = _(
+            "Agreement {agreement} is not in force: the previous hops are asked to send again in {time}. Activate or "
+            "enable a version of it."
+        ).format(agreement=route.onward.tpa_id, time=duration(route.min_retry_secs))
         yield Warning("onward", "onward_not_in_force", sentence)
         return
     pair = _pair(terms)
     if pair is not None and (pair.gate != Gate.OPEN or pair.flow == Flow.SUSPENDED):
         state = pair.gate if pair.gate != Gate.OPEN else pair.flow
-        yield Warning("onward", "onward_pair_blocked", f"{pair.code} is {state}: it accepts no new messages now.")
+        yield Warning("onward", "onward_pair_blocked", _BLOCKED[state].format(pair=pair.code))
     if not profile.of(terms).carries_documents:
-        sentence = f"Agreement {terms.tpa_id} is one of transactions, which carry no documents: each one is refused."
+        sentence = _(
+            "Agreement {agreement} is one of transactions, which carry no documents: each one is refused."
+        ).format(agreement=terms.tpa_id)
         yield Warning("onward", "onward_of_transactions", sentence)
         return
     if profile.of(terms).answered_at_once:
-        sentence = f"Agreement {terms.tpa_id} sends HTTP requests: a message without exactly one payload is refused."
+        sentence = _(
+            "Agreement {agreement} sends HTTP requests: a message without exactly one payload is refused."
+        ).format(agreement=terms.tpa_id)
         yield Warning("onward", "one_payload_only", sentence)
     if route.mode == RouteMode.CONFIRM_THROUGH:
         yield from _of_waiting(terms)
@@ -113,16 +124,16 @@ def _of_waiting(terms: Terms) -> Iterator[Warning]:
     ]
     if short:
         named = ", ".join(short[:5]) + (" ..." if len(short) > 5 else "")
-        sentence = (
-            f"Agreement {terms.tpa_id} gives up after {duration(needed)} only, and messages are acknowledged when the "
-            f"next hop has acknowledged: previous hops with a Timeout of {duration(needed)} or less repeat meanwhile, "
-            f"or give up too early. That is so in {named}: agree on a longer Timeout there, or a shorter one here."
-        )
+        sentence = _(
+            "Agreement {agreement} gives up after {time} only, and messages are acknowledged when the next hop has "
+            "acknowledged: previous hops with a Timeout of {time} or less repeat meanwhile, or give up too early. That "
+            "is so in {others}: agree on a longer Timeout there, or a shorter one here."
+        ).format(agreement=terms.tpa_id, time=duration(needed), others=named)
         yield Warning("mode", "confirm_through_too_slow", sentence)
     speaking = ((other, profile.of(other)) for other in registry.current().active() if other != terms)
     others = [other.tpa_id for other, speaks in speaking if speaks.carries_documents and not speaks.numbered]
     if others:
-        sentence = (
+        sentence = _(
             "Streams and HTTP requests are acknowledged when they are stored here, whatever the route's mode is: "
             "nothing of them can be kept back."
         )

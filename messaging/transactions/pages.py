@@ -13,6 +13,7 @@ from django.http.response import HttpResponseBase
 from django.urls import reverse
 from django.utils import timezone
 from django.utils.dateparse import parse_datetime
+from django.utils.translation import gettext as _
 
 from messaging import keyset
 from messaging.access.selectors.reach import read_id
@@ -40,6 +41,7 @@ from messaging.transactions.selectors.coordinations import CoordinationScreen
 from messaging.transactions.selectors.diagnosis import diagnose
 from rmhub import clock
 from rmhub.ids import BadPublicId
+from rmhub.language import gettext_lazy
 
 OPERATE = "transactions:write"
 SETTLE = "indoubt:resolve"
@@ -50,32 +52,48 @@ TRANSACTIONS = ListPage(
     name="transactions",
     view="console:transactions",
     columns=(
-        Column("id", "Id", lambda row: row.public_id, only_csv=True),
-        Column("begun", "Begun", lambda row: row.created_at, tables.BEGUN, sort="created_at"),
-        Column("phase", "State", lambda row: row.phase, tables.PHASE, fixed=True),
-        Column("identifier", "Transaction", lambda row: row.identifier, tables.IDENTIFIER, fixed=True),
-        Column("beginner", "Begun by", coordinations.beginner, tables.BEGINNER),
-        Column("participants", "Participants", lambda row: ", ".join(_names(row)), tables.PARTICIPANTS),
-        Column("role", "Role", lambda row: "participant" if row.subordinate else "coordinator", only_csv=True),
-        Column("cause", "What is known", lambda row: row.cause, tables.KNOWN),
-        Column("doubtful_since", "In doubt since", lambda row: row.doubtful_since, only_csv=True),
-        Column("expires", "Time left", lambda row: row.expires_at, tables.LEFT),
-        Column("decided", "Decided", lambda row: row.decided_at, only_csv=True),
-        Column("ended", "Ended", lambda row: row.ended_at, only_csv=True),
+        Column("id", gettext_lazy("Id"), lambda row: row.public_id, only_csv=True),
+        Column("begun", gettext_lazy("Begun"), lambda row: row.created_at, tables.BEGUN, sort="created_at"),
+        Column("phase", gettext_lazy("State"), lambda row: row.phase, tables.PHASE, fixed=True),
+        Column("identifier", gettext_lazy("Transaction"), lambda row: row.identifier, tables.IDENTIFIER, fixed=True),
+        Column("beginner", gettext_lazy("Begun by"), coordinations.beginner, tables.BEGINNER),
+        Column("participants", gettext_lazy("Participants"), lambda row: ", ".join(_names(row)), tables.PARTICIPANTS),
+        Column(
+            "role", gettext_lazy("Role"), lambda row: "participant" if row.subordinate else "coordinator", only_csv=True
+        ),
+        Column("cause", gettext_lazy("What is known"), lambda row: row.cause, tables.KNOWN),
+        Column("doubtful_since", gettext_lazy("In doubt since"), lambda row: row.doubtful_since, only_csv=True),
+        Column("expires", gettext_lazy("Time left"), lambda row: row.expires_at, tables.LEFT),
+        Column("decided", gettext_lazy("Decided"), lambda row: row.decided_at, only_csv=True),
+        Column("ended", gettext_lazy("Ended"), lambda row: row.ended_at, only_csv=True),
     ),
     api="/api/v1/transactions",
     api_query=lambda given: _api_query(given),
     orders=coordinations.ORDERS,
 )
 FILTERS = (
-    Filter("q", "Exact id", kind="search", hint="Identifier, txn_…, enl_… or MessageID", most=512),
-    Filter("party", "Partner", kind="partner"),
-    Filter("phase", "State", choices=[(name, look.label) for name, look in PHASE_LOOKS.items()]),
-    Filter("doubtful", "In doubt", choices=(("yes", "In doubt"), ("no", "Not in doubt"))),
-    Filter("role", "This hub is", choices=[(role, role.capitalize()) for role in coordinations.ROLES]),
-    Filter("from", "Begun from", kind="time"),
-    Filter("to", "Before", kind="time"),
-    Filter("doubt", "In doubt because", kind="link"),
+    Filter(
+        "q",
+        gettext_lazy("Exact id"),
+        kind="search",
+        hint=gettext_lazy("Identifier, txn_…, enl_… or MessageID"),
+        most=512,
+    ),
+    Filter("party", gettext_lazy("Partner"), kind="partner"),
+    Filter("phase", gettext_lazy("State"), choices=[(name, look.label) for name, look in PHASE_LOOKS.items()]),
+    Filter(
+        "doubtful",
+        gettext_lazy("In doubt"),
+        choices=(("yes", gettext_lazy("In doubt")), ("no", gettext_lazy("Not in doubt"))),
+    ),
+    Filter(
+        "role",
+        gettext_lazy("This hub is"),
+        choices=list(zip(coordinations.ROLES, (gettext_lazy("Coordinator"), gettext_lazy("Participant")), strict=True)),
+    ),
+    Filter("from", gettext_lazy("Begun from"), kind="time"),
+    Filter("to", gettext_lazy("Before"), kind="time"),
+    Filter("doubt", gettext_lazy("In doubt because"), kind="link"),
 )
 
 
@@ -86,11 +104,11 @@ def transaction_list(request: HttpRequest) -> HttpResponseBase:
         return other
     given, notes, partner = _given(request), [], filters.partner_of(request, "party")
     given["party"] = partner.reference
-    _, order = lists.order(request, TRANSACTIONS)
+    order = lists.order(request, TRANSACTIONS)[1]
     begin, end = _or_none(given["from"]), _or_none(given["to"])
     backwards = begin is not None and end is not None and end <= begin
     if backwards:
-        notes.append("The time range runs backwards: “before” must be later than “begun from”.")
+        notes.append(_("The time range runs backwards: “before” must be later than “begun from”."))
     try:
         found = coordinations.coordinations().none() if backwards or partner.missing else _found(given)
     except (BadPublicId, ValueError) as error:
@@ -107,7 +125,7 @@ def transaction_list(request: HttpRequest) -> HttpResponseBase:
     try:
         context = as_context(fetch(read_place(request, mark), PAGE), mark)
     except TooBroad:
-        notes.append("This search took too long and was stopped. Narrow it by time or state.")
+        notes.append(_("This search took too long and was stopped. Narrow it by time or state."))
     context["rows"] = [_row(one) for one in context["rows"]]
     context |= {
         "given": given,
@@ -119,7 +137,7 @@ def transaction_list(request: HttpRequest) -> HttpResponseBase:
             given,
             partner=partner,
             said={"doubt": why.label} if (why := coordinations.cause_named(given["doubt"])) is not None else {},
-            wrong={"to": "It must be later than “Begun from”."} if backwards else {},
+            wrong={"to": _("It must be later than “Begun from”.")} if backwards else {},
         ),
         "doubtful": coordinations.doubtful_count(),
         "open": sum(coordinations.counts_by_phase().values()),
@@ -128,7 +146,7 @@ def transaction_list(request: HttpRequest) -> HttpResponseBase:
         **lists.tools(request, TRANSACTIONS, given, partner.meant("party")),
     }
     context["table"] = table(
-        "Transactions, newest first",
+        _("Transactions, newest first"),
         TRANSACTIONS.shown(context["hide"], context["sorts"]),
         context["rows"],
         about=lambda row: {**cells.row_id(row["transaction"]), "data-state": row["transaction"].phase},
@@ -169,7 +187,7 @@ def _instant(text: str) -> datetime | None:
     except ValueError:
         at = None
     if at is None:
-        raise ValueError(f"{text} is not a time: write it as 2026-01-31T14:00.")
+        raise ValueError(_("{text} is not a time: write it as 2026-01-31T14:00.").format(text=text))
     return at if at.tzinfo is not None else timezone.make_aware(at)
 
 
@@ -254,7 +272,7 @@ def transaction_page(request: HttpRequest, reference: str) -> HttpResponse:
 def transaction_verb(request: HttpRequest, reference: str, verb: str) -> HttpResponse:
     """GET: the dialog, as a page or in a frame. POST: asks for the outcome, or says why not."""
     if verb not in VERBS:
-        raise Http404(f"There is no verb {verb} for transactions.")
+        raise Http404(_("There is no verb {verb} for transactions.").format(verb=verb))
     chosen = VERBS[verb]
     one = coordinations.coordination(reference)
 
@@ -262,7 +280,7 @@ def transaction_verb(request: HttpRequest, reference: str, verb: str) -> HttpRes
         takers, hidden = coordinations.taking_part(one), coordinations.hidden(one)
         why_not = _why_not(one, verb)
         return {
-            "title": f"{chosen.label} the transaction",
+            "title": str(_TITLES[verb]),
             "verb": chosen,
             "headline": diagnose(one, takers, clock.now(), hidden=hidden).headline,
             "possible": not why_not,
@@ -271,7 +289,7 @@ def transaction_verb(request: HttpRequest, reference: str, verb: str) -> HttpRes
 
     def do(**why: Any) -> str:
         chosen.service(coordination_id=one.pk, **why)
-        return f"The transaction {chosen.done}."
+        return _("The transaction {done}.").format(done=chosen.done)
 
     form = "console/transactions/transaction_verb_form.html"
     return _dialog(request, form, one, shown, do, lambda: _why_not(one, verb))
@@ -281,7 +299,7 @@ def transaction_verb(request: HttpRequest, reference: str, verb: str) -> HttpRes
 def enlistment_settle(request: HttpRequest, reference: str, participant: str, outcome: str) -> HttpResponse:
     """GET: the dialog with its warning. POST: settles the participant, or says why not."""
     if outcome not in SETTLEMENTS:
-        raise Http404(f"There is no settlement {outcome}.")
+        raise Http404(_("There is no settlement {outcome}.").format(outcome=outcome))
     chosen = SETTLEMENTS[outcome]
     one = coordinations.coordination(reference)
 
@@ -289,9 +307,9 @@ def enlistment_settle(request: HttpRequest, reference: str, participant: str, ou
         taker = _participant(one, participant)
         limited, name = _limited(coordinations.hidden(one)), coordinations.name_of(taker)
         only_seen = outcome == settling.FORGET and taker.seat not in (Seat.COMMITTING, Seat.ABORTING)
-        label = "Mark as dealt with" if only_seen else chosen.label
+        label = _("Mark as dealt with") if only_seen else str(chosen.label)
         return {
-            "title": f"Settle {name}",
+            "title": _("Settle {name}").format(name=name),
             "heading": label,
             "subtitle": name,
             "verb": replace(chosen, label=label),
@@ -300,13 +318,16 @@ def enlistment_settle(request: HttpRequest, reference: str, participant: str, ou
             "warning": settling.warning(taker, outcome),
             "only_seen": only_seen,
             "possible": not limited and outcome in settling.settlements(taker),
-            "why_not": limited or f"{chosen.label} is not possible now: {name} is not in doubt in that way.",
+            "why_not": limited
+            or _("{verb} is not possible now: {name} is not in doubt in that way.").format(
+                verb=chosen.label, name=name
+            ),
         }
 
     def do(**why: Any) -> str:
         taker = _participant(one, participant)
         chosen.service(enlistment_id=taker.pk, **why)
-        return f"{coordinations.name_of(taker)} {chosen.done}."
+        return _("{name} {done}.").format(name=coordinations.name_of(taker), done=chosen.done)
 
     form = "console/transactions/transaction_settle_form.html"
     return _dialog(request, form, one, shown, do, lambda: _limited(coordinations.hidden(one)))
@@ -326,14 +347,14 @@ def _dialog(
     def do() -> HttpResponse:
         version = number(request.POST.get("version", ""))
         if version < 0:
-            raise InvalidSubmission({"": [_INCOMPLETE]})
+            raise InvalidSubmission({"": [str(_INCOMPLETE)]})
         notices.success(request, act(actor=actor(request), reason=posted(request, "reason"), expected_version=version))
         return see_other(href)
 
     def shown() -> dict[str, Any]:
         now = one if request.method == "GET" else coordinations.coordination(one.pk)
         said = say(now)
-        crumbs = [(reverse("console:transactions"), "Transactions"), (href, middle(now.identifier, 40))]
+        crumbs = [(reverse("console:transactions"), _("Transactions")), (href, middle(now.identifier, 40))]
         return said | {
             "crumbs": crumbs,
             "transaction": now,
@@ -349,8 +370,9 @@ def _dialog(
     return dialog(request, form, shown, do)
 
 
-_INCOMPLETE = "This form is not complete: open it again from the transaction's page."
-_LIMITED = "Partners take part whom you may not see: ask somebody who may."
+_TITLES = {"commit": gettext_lazy("Commit the transaction"), "rollback": gettext_lazy("Roll back the transaction")}
+_INCOMPLETE = gettext_lazy("This form is not complete: open it again from the transaction's page.")
+_LIMITED = gettext_lazy("Partners take part whom you may not see: ask somebody who may.")
 
 
 def settle_buttons(one: Coordination, taker: Enlistment, who: Person, *, hidden: int = 0) -> list[Button]:
@@ -362,9 +384,9 @@ def settle_buttons(one: Coordination, taker: Enlistment, who: Person, *, hidden:
     for slug in settling.settlements(taker):
         chosen = SETTLEMENTS[slug]
         href = reverse("console:enlistment-settle", args=[one.public_id, taker.public_id, chosen.slug])
-        why_not = f"Needs the role {missing}." if missing else limited
+        why_not = _("Needs the role {role}.").format(role=missing) if missing else limited
         seen = slug == settling.FORGET and taker.seat not in (Seat.COMMITTING, Seat.ABORTING)
-        label = "Mark as dealt with" if seen else chosen.label
+        label = _("Mark as dealt with") if seen else chosen.label
         buttons.append(Button(f"{chosen.slug}-{taker.public_id}", label, chosen.icon, "", href, why_not))
     return buttons
 
@@ -374,7 +396,8 @@ def _taker(screen: CoordinationScreen, taker: Enlistment, who: Person) -> dict[s
     return {
         "enlistment": taker,
         "name": coordinations.name_of(taker),
-        "role": "this hub itself" if taker.local else "its coordinator" if taker.superior else taker.protocol,
+        "role": _("this hub itself") if taker.local else _("its coordinator") if taker.superior else taker.protocol,
+        "settled_as": coordinations.settled_word(taker.settled_as),
         "pending": screen.pending.get(taker.pk),
         "heard_at": screen.heard.get(taker.pk),
         "doubt": coordinations.cause_named(taker.doubt),
@@ -395,7 +418,7 @@ def _buttons(screen: CoordinationScreen, who: Person) -> list[Button]:
             verb.icon,
             verb.colour,
             reverse("console:transaction-verb", args=[one.public_id, verb.slug]),
-            f"Needs the role {missing}." if missing else _why_not(one, verb.slug),
+            _("Needs the role {role}.").format(role=missing) if missing else _why_not(one, verb.slug),
         )
         for verb in VERBS.values()
     ]
@@ -408,21 +431,25 @@ def _why_not(one: Coordination, verb: str) -> str:
     if verb in asking.allowed(one):
         return ""
     if one.subordinate:
-        return "Another coordinator decides about it."
+        return _("Another coordinator decides about it.")
     if coordinations.outcome(one):
-        return "It is decided already."
+        return _("It is decided already.")
     if one.phase != Phase.ACTIVE:
-        return "The outcome was asked for already."
+        return _("The outcome was asked for already.")
     return asking.why_not_commit(one)
 
 
 def _limited(hidden: int) -> str:
     """Whoever does not see all who take part must not decide anything about it. `hidden`: how many they do not see."""
-    return _LIMITED if hidden else ""
+    return str(_LIMITED) if hidden else ""
 
 
 def _participant(one: Coordination, reference: str) -> Enlistment:
     taker = coordinations.enlistment(reference)
     if taker.coordination_id != one.pk:
-        raise Http404(f"{reference} does not take part in {one.public_id}.")
+        raise Http404(
+            _("{participant} does not take part in {transaction}.").format(
+                participant=reference, transaction=one.public_id
+            )
+        )
     return taker

@@ -7,39 +7,47 @@ from functools import partial
 
 from messaging.profiles.wsat import asking, settling
 from messaging.resource import Verb
+from rmhub.language import gettext_lazy as _
 
 VERBS: Mapping[str, Verb] = {
     verb.slug: verb
     for verb in (
         Verb(
             "commit",
-            "Commit",
+            _("Commit"),
             "check",
             "primary",
             partial(asking.transaction_ask, verb="commit"),
             (
-                "All participants are asked for their votes, the volatile ones first.",
-                "When all vote yes, the decision is written and everybody is told to commit.",
-                "One no, or no answer before the time is over, and it is rolled back everywhere.",
+                _("All participants are asked for their votes, the volatile ones first."),
+                _("When all vote yes, the decision is written and everybody is told to commit."),
+                _("One no, or no answer before the time is over, and it is rolled back everywhere."),
             ),
-            "Once the decision is written, nobody can take it back.",
-            ("The application that began it is gone", "Asked for by the application's owner"),
-            "is asked to commit",
+            _("Once the decision is written, nobody can take it back."),
+            (
+                _("The application that began it is gone"),
+                _("Asked for by the application's owner"),
+            ),
+            _("is asked to commit"),
             "Ask for the commit",
         ),
         Verb(
             "rollback",
-            "Roll back",
+            _("Roll back"),
             "arrow-back-up",
             "danger",
             partial(asking.transaction_ask, verb="rollback"),
             (
-                "Every participant is told to undo what it prepared. Nobody's data changes.",
-                "A document that is handed over in it waits, and is handed over again.",
+                _("Every participant is told to undo what it prepared. Nobody's data changes."),
+                _("A document that is handed over in it waits, and is handed over again."),
             ),
-            "A transaction that is rolled back cannot be committed any more: it has to be begun again.",
-            ("The application that began it is gone", "A participant hangs", "Begun by mistake"),
-            "is being rolled back",
+            _("A transaction that is rolled back cannot be committed any more: it has to be begun again."),
+            (
+                _("The application that began it is gone"),
+                _("A participant hangs"),
+                _("Begun by mistake"),
+            ),
+            _("is being rolled back"),
             "Roll a transaction back",
         ),
     )
@@ -50,47 +58,54 @@ SETTLEMENTS: Mapping[str, Verb] = {
     for one in (
         Verb(
             "commit",
-            "Commit here",
+            _("Commit here"),
             "check",
             "danger",
             partial(settling.enlistment_settle, outcome="commit"),
             (
-                "What this hub prepared is committed now, without the coordinator's word.",
-                "When the coordinator says Rollback later, it is told that the outcomes contradict each other, and an "
-                "incident opens.",
+                _("What this hub prepared is committed now, without the coordinator's word."),
+                _(
+                    "When the coordinator says Rollback later, it is told that the outcomes contradict each other, and "
+                    "an incident opens."
+                ),
             ),
             "",
-            ("Their operator says that it was committed",),
-            "is settled",
+            (_("Their operator says that it was committed"),),
+            _("is settled"),
         ),
         Verb(
             "rollback",
-            "Roll back here",
+            _("Roll back here"),
             "arrow-back-up",
             "danger",
             partial(settling.enlistment_settle, outcome="rollback"),
             (
-                "What this hub prepared is undone now, without the coordinator's word.",
-                "When the coordinator says Commit later, it is told that the outcomes contradict each other, and an "
-                "incident opens.",
+                _("What this hub prepared is undone now, without the coordinator's word."),
+                _(
+                    "When the coordinator says Commit later, it is told that the outcomes contradict each other, and "
+                    "an incident opens."
+                ),
             ),
             "",
-            ("Their operator says that it was rolled back",),
-            "is settled",
+            (_("Their operator says that it was rolled back"),),
+            _("is settled"),
         ),
         Verb(
             "forget",
-            "Give up",
+            _("Give up"),
             "player-skip-forward",
             "danger",
             partial(settling.enlistment_settle, outcome="forget"),
             (
-                "The participant is not told the outcome any more, and counts as done.",
-                "The transaction ends when nobody else is left.",
+                _("The participant is not told the outcome any more, and counts as done."),
+                _("The transaction ends when nobody else is left."),
             ),
             "",
-            ("The system over there does not exist any more", "Their operator settled it by hand"),
-            "is settled",
+            (
+                _("The system over there does not exist any more"),
+                _("Their operator settled it by hand"),
+            ),
+            _("is settled"),
         ),
     )
 }

@@ -7,6 +7,7 @@ from partners.models import AgreementVersion
 from partners.rules.common import COMMON, DOCUMENTS, MAX_GIVE_UP, MEMORY_WINDOW_UNUSED, TARGETS, reliable
 from partners.rules.rule import Level, Rule, Settings, give_up_seconds
 from partners.transports import SMTP
+from rmhub.language import gettext_lazy
 
 SHORT_FOR_MAIL = 300
 
@@ -25,31 +26,37 @@ _RULES: tuple[Rule, ...] = (
         "timeout_zero",
         Level.ERROR,
         lambda v: v.timeout == 0,
-        "Timeout is 0 s, so that no answer could ever be in time: set it to at least 1 s.",
+        gettext_lazy("Timeout is 0 s, so that no answer could ever be in time: set it to at least 1 s."),
     ),
     Rule(
         "retry_interval",
         "retry_interval_zero",
         Level.ERROR,
         lambda v: reliable(v) and v.retries > 0 and v.retry_interval == 0,
-        "RetryInterval is 0 s with Retries {v.retries}: all retries would be sent at once. "
-        "Set RetryInterval to at least 1 s, or Retries to 0.",
+        gettext_lazy(
+            "RetryInterval is 0 s with Retries {retries}: all retries would be sent at once. "
+            "Set RetryInterval to at least 1 s, or Retries to 0."
+        ),
     ),
     Rule(
         "retries",
         "retries_without_acknowledgement",
         Level.ERROR,
         lambda v: not reliable(v) and v.retries > 0,
-        "{v.semantics} messages are not acknowledged, so there is nothing to retry on: "
-        "set Retries to 0, or the semantics to OnceAndOnlyOnce.",
+        gettext_lazy(
+            "{semantics} messages are not acknowledged, so there is nothing to retry on: "
+            "set Retries to 0, or the semantics to OnceAndOnlyOnce."
+        ),
     ),
     Rule(
         "retries",
         "give_up_too_late",
         Level.ERROR,
         lambda v: give_up_seconds(v) > MAX_GIVE_UP,
-        "A message would be given up only after {give_up:span}, and 400 days are the most: "
-        "lower Timeout, Retries or RetryInterval.",
+        gettext_lazy(
+            "A message would be given up only after {give_up}, and 400 days are the most: "
+            "lower Timeout, Retries or RetryInterval."
+        ),
     ),
     MEMORY_WINDOW_UNUSED,
     Rule(
@@ -57,63 +64,81 @@ _RULES: tuple[Rule, ...] = (
         "transient_ceiling_short",
         Level.ERROR,
         lambda v: reliable(v) and v.transient_ceiling < v.retry_interval,
-        "The transient error ceiling of {v.transient_ceiling} s is shorter than RetryInterval ({v.retry_interval} s), "
-        "so that the first transient error would open an incident: raise the ceiling or lower RetryInterval.",
+        gettext_lazy(
+            "The transient error ceiling of {transient_ceiling_seconds} s is shorter than RetryInterval "
+            "({retry_interval_seconds} s), so that the first transient error would open an incident: raise the ceiling "
+            "or lower RetryInterval."
+        ),
     ),
     Rule(
         "transport_retries",
         "transport_recovery_long",
         Level.WARNING,
         lambda v: v.transport_recovery > v.timeout > 0,
-        "Transport recovery takes up to {v.transport_recovery:span}, longer than Timeout ({v.timeout} s): "
-        "lower its retries or their interval, or raise Timeout.",
+        gettext_lazy(
+            "Transport recovery takes up to {transport_recovery}, longer than Timeout ({timeout_seconds} s): "
+            "lower its retries or their interval, or raise Timeout."
+        ),
     ),
     Rule(
         "timeout",
         "network_timeouts_long",
         Level.WARNING,
         lambda v: v.partner_endpoint.connect_timeout + v.partner_endpoint.read_timeout > 10 * v.timeout > 0,
-        "The partner endpoint's connect and read timeouts add up to more than ten times Timeout ({v.timeout} s): "
-        "lower them, or raise Timeout.",
+        gettext_lazy(
+            "The partner endpoint's connect and read timeouts add up to more than ten times Timeout ({timeout_seconds} "
+            "s): lower them, or raise Timeout."
+        ),
     ),
     Rule(
         "strict_sequence",
         "strict_sequence_unused",
         Level.WARNING,
         lambda v: not reliable(v) and v.strict_sequence,
-        "{v.semantics} messages have no sequence numbers, so that the strict sequence has no effect: switch it off.",
+        gettext_lazy(
+            "{semantics} messages have no sequence numbers, so that the strict sequence has no effect: switch it off."
+        ),
     ),
     Rule(
         "exchange_mode",
         "exchange_settings_unused",
         Level.WARNING,
         lambda v: v.exchange_mode != ExchangeMode.ONE_WAY or v.exchange_identity != ExchangeIdentity.FIRST_SENT,
-        "The ebXML profile knows neither synchronous answers nor an Idempotency-Key, so that these settings have no "
-        "effect: set them back, or the profile to repeatable requests.",
+        gettext_lazy(
+            "The ebXML profile knows neither synchronous answers nor an Idempotency-Key, so that these settings have "
+            "no effect: set them back, or the profile to repeatable requests."
+        ),
     ),
     Rule(
         "own_endpoint",
         "transports_mixed",
         Level.WARNING,
         _answers_come_otherwise,
-        "Messages go by {v.partner_endpoint.transport} and their acknowledgements come back by "
-        "{v.own_endpoint.transport}: make sure that the partner can answer so, or choose endpoints of one transport.",
+        gettext_lazy(
+            "Messages go by {partner_transport} and their acknowledgements come back by "
+            "{own_transport}: make sure that the partner can answer so, or choose endpoints of one "
+            "transport."
+        ),
     ),
     Rule(
         "own_endpoint",
         "mail_without_sender",
         Level.ERROR,
         lambda v: _by_mail(v) and v.own_endpoint.transport != SMTP.name,
-        "Messages go by mail, and our endpoint has no mail address that they could come from: choose one of our "
-        "endpoints with a mailto: URI.",
+        gettext_lazy(
+            "Messages go by mail, and our endpoint has no mail address that they could come from: choose one of our "
+            "endpoints with a mailto: URI."
+        ),
     ),
     Rule(
         "timeout",
         "mail_timeout_short",
         Level.WARNING,
         lambda v: _by_mail(v) and reliable(v) and v.timeout < SHORT_FOR_MAIL,
-        "Mail may take minutes, and after {v.timeout:span} the message goes out again although nothing is wrong: set "
-        "the Timeout to at least 5 m.",
+        gettext_lazy(
+            "Mail may take minutes, and after {timeout} the message goes out again although nothing is wrong: "
+            "set the Timeout to at least 5 m."
+        ),
     ),
 )
 

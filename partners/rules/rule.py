@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
-import string
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any
+from operator import attrgetter
+from typing import Any, ClassVar
+
+from django.utils.translation import gettext as _
+from django.utils.translation import ngettext
 
 from partners.choices import Semantics
-from partners.fields import duration
+from partners.fields import Seconds, duration
 from partners.models import AgreementVersion
 from partners.terms import Terms, resend_waits
+from rmhub.language import gettext_lazy
 
 Reliability = Terms | AgreementVersion  # both say how a message is repeated
-SENT_ONCE = "Sends once and waits for no acknowledgement, so it neither repeats a message nor suspends the pair."
+SENT_ONCE = gettext_lazy(
+    "Sends once and waits for no acknowledgement, so it neither repeats a message nor suspends the pair."
+)
 
 
 class Level(StrEnum):
@@ -26,9 +32,7 @@ class Level(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """One row: `broken` says whether it applies. `sentence` is formatted with the version as `v` and `durations`; what
-    is to be written as a length of time has the format `span`.
-    """
+    """One row: `broken` says whether it applies. `sentence` is formatted with what `Words` has of the version."""
 
     field: str
     code: str
@@ -38,15 +42,21 @@ class Rule:
 
     def said(self, version: AgreementVersion) -> str:
         """Return the sentence about this version."""
-        return _Sentences().vformat(self.sentence, (), {"v": version, **durations(version)})
+        return self.sentence.format_map(Words(version))
 
 
 def gives_up_after_retries(terms: Reliability) -> str:
     """Say it as "Gives up after 2 h 5 m (1 send + 5 retries), then suspends the pair." """
     if terms.semantics != Semantics.ONCE_AND_ONLY_ONCE:
-        return SENT_ONCE
-    retries = {0: ", no retries", 1: " + 1 retry"}.get(terms.retries, f" + {terms.retries} retries")
-    return f"Gives up after {duration(give_up_seconds(terms))} (1 send{retries}), then suspends the pair."
+        return str(SENT_ONCE)
+    said = ngettext(
+        "Gives up after {time} (1 send + {count} retry), then suspends the pair.",
+        "Gives up after {time} (1 send + {count} retries), then suspends the pair.",
+        terms.retries,
+    )
+    if not terms.retries:
+        said = _("Gives up after {time} (1 send, no retries), then suspends the pair.")
+    return said.format(time=duration(give_up_seconds(terms)), count=terms.retries)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,20 +71,32 @@ class Settings:
     gives_up: Callable[[Reliability], str] = gives_up_after_retries
 
 
-class _Sentences(string.Formatter):
-    def format_field(self, value: Any, format_spec: str) -> Any:
-        return duration(value) if format_spec == "span" else super().format_field(value, format_spec)
+class Words(dict[str, Any]):
+    """What a sentence can say of a version: its settings, lengths of time among them as people write them or, with
+    `_seconds` at the end of their name, as a number; what several settings amount to; and what stands beside it.
+    """
 
-
-def durations(version: AgreementVersion) -> dict[str, int]:
-    """Return the lengths of time that follow from several settings, in seconds."""
-    return {
-        "give_up": give_up_seconds(version),
-        "exchange": exchange(version),
-        "one_repeat": one_repeat(version),
-        "resends": resends(version),
-        "first_wait": first_wait(version),
+    _BESIDE: ClassVar[Mapping[str, str]] = {
+        "own_party": "agreement.own_party",
+        "partner": "agreement.partner",
+        "own_endpoint_party": "own_endpoint.party",
+        "partner_endpoint_party": "partner_endpoint.party",
+        "own_uri": "own_endpoint.uri",
+        "own_transport": "own_endpoint.transport",
+        "partner_transport": "partner_endpoint.transport",
     }
+
+    def __init__(self, version: AgreementVersion) -> None:
+        super().__init__()
+        self._version = version
+        fields = version._meta.concrete_fields
+        self._lengths = {"transport_recovery", *(one.name for one in fields if isinstance(one, Seconds))}
+
+    def __missing__(self, name: str) -> Any:
+        if name in _AMOUNTS:
+            return duration(_AMOUNTS[name](self._version))
+        value = attrgetter(self._BESIDE.get(name, name.removesuffix("_seconds")))(self._version)
+        return duration(value) if name in self._lengths else value
 
 
 def give_up_seconds(terms: Reliability) -> int:
@@ -90,7 +112,9 @@ def resend_seconds(terms: Reliability) -> int:
 
 def between(least: int, most: int) -> str:
     """Return `5 s to 10 m`, or `5 s` when both are the same."""
-    return duration(least) if least == most else f"{duration(least)} to {duration(most)}"
+    if least == most:
+        return duration(least)
+    return _("{least} to {most}").format(least=duration(least), most=duration(most))
 
 
 def exchange(version: AgreementVersion) -> int:
@@ -120,3 +144,13 @@ def first_wait(version: AgreementVersion) -> int:
 def resends(version: AgreementVersion) -> int:
     """`resend_seconds`; 0 for a schedule that cannot be read."""
     return 0 if schedule_fault(version) else resend_seconds(version)
+
+
+# Lengths of time that follow from several settings.
+_AMOUNTS: Mapping[str, Callable[[AgreementVersion], int]] = {
+    "give_up": give_up_seconds,
+    "exchange": exchange,
+    "one_repeat": one_repeat,
+    "resends": resends,
+    "first_wait": first_wait,
+}

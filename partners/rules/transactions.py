@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+from django.utils.translation import ngettext
+
 from partners.choices import ExchangeIdentity, ExchangeMode
 from partners.models import DAY
 from partners.rules.common import COMMON, HTTP_ONLY, is_http
 from partners.rules.rule import Level, Reliability, Rule, Settings, between
+from rmhub.language import gettext_lazy
 
 TRANSACTIONS_PATH = "/ws-tx"  # below it lie the hub's own services of atomic transactions
 
 
 def _gives_up(terms: Reliability) -> str:
     """Say that it goes on, and what tells people: "10 resends without an answer open an incident." """
-    return (
-        f"Sends what awaits an answer again after {between(terms.repeat_interval, terms.repeat_interval_max)}, and "
-        f"never gives up by itself; {terms.retries} resend{'s' * (terms.retries != 1)} without an answer "
-        f"open{'s' * (terms.retries == 1)} an incident."
-    )
+    return ngettext(
+        "Sends what awaits an answer again after {interval}, and never gives up by itself; {count} resend without an "
+        "answer opens an incident.",
+        "Sends what awaits an answer again after {interval}, and never gives up by itself; {count} resends without an "
+        "answer open an incident.",
+        terms.retries,
+    ).format(interval=between(terms.repeat_interval, terms.repeat_interval_max), count=terms.retries)
 
 
 _RULES: tuple[Rule, ...] = (
@@ -26,55 +31,70 @@ _RULES: tuple[Rule, ...] = (
         "own_uri_not_of_transactions",
         Level.ERROR,
         lambda v: is_http(v) and not v.own_endpoint.uri.strip().rstrip("/").endswith(TRANSACTIONS_PATH),
-        "Our endpoint is {v.own_endpoint.uri}, and this hub has its transaction services below /ws-tx: partners could "
-        "not reach them. Choose an endpoint whose URI ends with it, such as https://hub.example/ws-tx.",
+        gettext_lazy(
+            "Our endpoint is {own_uri}, and this hub has its transaction services below /ws-tx: partners "
+            "could not reach them. Choose an endpoint whose URI ends with it, such as https://hub.example/ws-tx."
+        ),
     ),
     Rule(
         "partner_endpoint",
         "transactions_through_router",
         Level.ERROR,
         lambda v: v.partner_endpoint.party_id != v.agreement.partner_id and not v.partner_endpoint.party.is_own,
-        "The partner's endpoint belongs to {v.partner_endpoint.party}, and a router does not pass transactions on: "
-        "choose an endpoint of {v.agreement.partner}.",
+        gettext_lazy(
+            "The partner's endpoint belongs to {partner_endpoint_party}, and a router does not pass transactions on: "
+            "choose an endpoint of {partner}."
+        ),
     ),
     Rule(
         "repeat_interval",
         "resend_above_longest",
         Level.ERROR,
         lambda v: v.repeat_interval > v.repeat_interval_max,
-        "What awaits an answer is sent again after {v.repeat_interval:span}, and {v.repeat_interval_max:span} is the "
-        "longest wait: lower the first wait, or raise the longest.",
+        gettext_lazy(
+            "What awaits an answer is sent again after {repeat_interval}, and {repeat_interval_max} is "
+            "the longest wait: lower the first wait, or raise the longest."
+        ),
     ),
     Rule(
         "repeat_interval_max",
         "resend_too_rare",
         Level.ERROR,
         lambda v: v.repeat_interval_max > DAY,
-        "A partner that is back would wait up to {v.repeat_interval_max:span} for what it has to know: lower the "
-        "longest wait to 1 d at most; 10 m are usual.",
+        gettext_lazy(
+            "A partner that is back would wait up to {repeat_interval_max} for what it has to know: lower the "
+            "longest wait to 1 d at most; 10 m are usual."
+        ),
     ),
     Rule(
         "other_servers",
         "other_servers_open",
         Level.WARNING,
         lambda v: any(one.startswith("http:") for one in v.other_servers.split()),
-        "The other servers are {v.other_servers}, and what goes to one of http can be read and changed on its way: "
-        "name https servers only.",
+        gettext_lazy(
+            "The other servers are {other_servers}, and what goes to one of http can be read and changed on its way: "
+            "name https servers only."
+        ),
     ),
     Rule(
         "retries",
         "silence_at_once",
         Level.WARNING,
         lambda v: v.retries < 2,
-        "With Retries {v.retries} the first answer that is late opens an incident: set it to at least 2; 10 are usual.",
+        gettext_lazy(
+            "With Retries {retries} the first answer that is late opens an incident: set it to at least 2; 10 are "
+            "usual."
+        ),
     ),
     Rule(
         "services",
         "services_unused",
         Level.WARNING,
         lambda v: bool(v.services.all()),
-        "Transactions carry no documents, so that services and actions have no effect: remove them, or put them into "
-        "an agreement of another profile.",
+        gettext_lazy(
+            "Transactions carry no documents, so that services and actions have no effect: remove them, or put them "
+            "into an agreement of another profile."
+        ),
     ),
     Rule(
         "exchange_mode",
@@ -86,8 +106,10 @@ _RULES: tuple[Rule, ...] = (
             or v.strict_sequence
             or v.final_receipt
         ),
-        "Transactions know neither synchronous answers, an Idempotency-Key, a strict sequence nor final receipts, so "
-        "that these settings have no effect: set them back.",
+        gettext_lazy(
+            "Transactions know neither synchronous answers, an Idempotency-Key, a strict sequence nor final receipts, "
+            "so that these settings have no effect: set them back."
+        ),
     ),
 )
 # Transactions carry no documents, so nobody is named in them and no service is asked for.

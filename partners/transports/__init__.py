@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from django.utils.translation import gettext as _
+
 from partners.transports.base import Fault, Transport, characters_fault, url_fault
 from partners.transports.http import HTTP
 from partners.transports.sftp import SFTP
@@ -46,6 +48,6 @@ def choices() -> list[tuple[str, str]]:
 def uri_fault(uri: str, transport: str) -> Fault | None:
     """(code, sentence) for the first thing wrong with `uri` on this transport, or None."""
     if not uri:
-        return "uri_missing", "The URI is missing: enter one, such as https://msh.partner.example/ebxml."
+        return "uri_missing", _("The URI is missing: enter one, such as https://msh.partner.example/ebxml.")
     known = _NAMED.get(transport)
     return characters_fault(uri) or (known.uri_fault(uri) if known is not None else url_fault(uri))

@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
+from django.utils.translation import gettext as _
+
 from partners.choices import CredentialKind
 
 Fault = tuple[str, str]  # (code, sentence); the sentence does not repeat the URI, which may hold a password
@@ -44,7 +46,7 @@ def characters_fault(uri: str) -> Fault | None:
     """What no URI may have in it."""
     if all("!" <= character <= "~" for character in uri):
         return None
-    return "uri_characters", "The URI has a space or a sign outside ASCII in it: percent-encode it."
+    return "uri_characters", _("The URI has a space or a sign outside ASCII in it: percent-encode it.")
 
 
 def url_fault(uri: str) -> Fault | None:
@@ -53,13 +55,13 @@ def url_fault(uri: str) -> Fault | None:
         parts = urlsplit(uri)
         port = parts.port
     except ValueError:
-        return "uri_malformed", "The URI cannot be read: check its host and port."
+        return "uri_malformed", _("The URI cannot be read: check its host and port.")
     if "@" in parts.netloc:
-        return "uri_userinfo", "The URI has a user name in it: remove it, and store a credential instead."
+        return "uri_userinfo", _("The URI has a user name in it: remove it, and store a credential instead.")
     if not parts.hostname:
-        return "uri_host", "The URI names no host: enter it in full, such as https://msh.partner.example/ebxml."
+        return "uri_host", _("The URI names no host: enter it in full, such as https://msh.partner.example/ebxml.")
     if port == 0:
-        return "uri_port", "Port 0 cannot be connected to: enter another port, or none."
+        return "uri_port", _("Port 0 cannot be connected to: enter another port, or none.")
     if "#" in uri:
-        return "uri_fragment", "The URI has a fragment (#...), which is never sent: remove it."
+        return "uri_fragment", _("The URI has a fragment (#...), which is never sent: remove it.")
     return None

@@ -6,10 +6,12 @@ from dataclasses import dataclass, field
 from urllib.parse import unquote, urlsplit
 
 from django.conf import settings
+from django.utils.translation import gettext as _
 
 from partners.addresses import mailbox
 from partners.choices import CredentialKind
 from partners.transports.base import Fault, Transport
+from rmhub.language import gettext_lazy
 
 _PORTS = {"smtp": 25, "smtp+starttls": 587, "smtps": 465}
 
@@ -50,14 +52,16 @@ def mail_server(url: str) -> MailServer:
         parts = urlsplit(url.strip())
         port = parts.port
     except ValueError:
-        raise ValueError("The mail server's URL cannot be read: check its host and port.") from None
+        raise ValueError(_("The mail server's URL cannot be read: check its host and port.")) from None
     if parts.scheme not in _PORTS:
         raise ValueError(
-            "The mail server's URL must begin with smtp+starttls://, smtps:// or, in a network of your own, smtp://."
+            _("The mail server's URL must begin with smtp+starttls://, smtps:// or, in a network of your own, smtp://.")
         )
     if not parts.hostname or port == 0 or parts.path not in ("", "/") or parts.query or parts.fragment:
         raise ValueError(
-            "The mail server's URL needs a host, may have a port, and has nothing after it: smtps://mail.example:465."
+            _(
+                "The mail server's URL needs a host, may have a port, and has nothing after it: smtps://mail.example:465."
+            )
         )
     username, password = unquote(parts.username or ""), unquote(parts.password or "")
     return MailServer(parts.scheme, parts.hostname, port or _PORTS[parts.scheme], username, password)
@@ -72,19 +76,23 @@ def mail_server_fault(url: str) -> Fault | None:
     except ValueError as error:
         return "server_malformed", str(error)
     if server.username or server.password:
-        sentence = "The mail server's URL has a user name in it: remove it, and store an outbound credential instead."
+        sentence = _(
+            "The mail server's URL has a user name in it: remove it, and store an outbound credential instead."
+        )
         return "server_userinfo", sentence
     return None
 
 
 def _mailto_fault(uri: str) -> Fault | None:
-    scheme, _, rest = uri.partition(":")
+    scheme, __, rest = uri.partition(":")
     if scheme.lower() != "mailto":
-        return "uri_scheme", "The mail transport needs a URI such as mailto:orders@partner.example."
+        return "uri_scheme", _("The mail transport needs a URI such as mailto:orders@partner.example.")
     if "?" in rest or "#" in rest:
-        return "uri_fields", "The URI says more than an address: leave out everything from the ? or # on."
+        return "uri_fields", _("The URI says more than an address: leave out everything from the ? or # on.")
     if not mailbox(uri):
-        sentence = "The URI names no mail address: enter one, such as mailto:orders@partner.example, without slashes."
+        sentence = _(
+            "The URI names no mail address: enter one, such as mailto:orders@partner.example, without slashes."
+        )
         return "uri_mailbox", sentence
     return None
 
@@ -96,11 +104,11 @@ def relay() -> str:
 
 SMTP = Transport(
     name="smtp",
-    label="Mail (SMTP)",
+    label=gettext_lazy("Mail (SMTP)"),
     uri_fault=_mailto_fault,
     ports=_PORTS,
     fields=frozenset({"server", "trusted_certificates"}),
-    server_help="Mail: smtp+starttls://relay.example:587, empty = the hub's own relay.",
+    server_help=gettext_lazy("Mail: smtp+starttls://relay.example:587, empty = the hub's own relay."),
     server_said="Mail: the server that takes it, e.g. smtp+starttls://relay.example:587; empty = the hub's relay.",
     server_fault=mail_server_fault,
     relayed=True,

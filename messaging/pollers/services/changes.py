@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from django.core.exceptions import ObjectDoesNotExist
+from django.utils.translation import gettext as _
 from django.views.decorators.debug import sensitive_variables
 
 from messaging import dispatch
@@ -115,10 +116,12 @@ def poller_look(*, poller_id: uuid.UUID, actor: Actor, reason: str, expected_ver
     """Looks at once, or right after the look that is under way. Raises as `poller_enable`; WrongState when disabled."""
     audit.require_reason(reason)
     with writing():
-        poller, _ = _fresh(poller_id, expected_version)
+        poller = _fresh(poller_id, expected_version)[0]
         if not poller.enabled:
             raise WrongState(
-                f"{poller} is switched off: switch it on to poll.", state="off", allowed=allowed_verbs(poller)
+                _("{name} is switched off: switch it on to poll.").format(name=poller),
+                state="off",
+                allowed=allowed_verbs(poller),
             )
         state = _state(poller_id)
         state.due_at = clock.now()
@@ -139,7 +142,8 @@ def _switch(poller_id: uuid.UUID, actor: Actor, reason: str, expected_version: s
     with _understood(), writing():
         poller, before = _fresh(poller_id, expected_version)
         if poller.enabled is enabled:
-            raise WrongState(f"{poller} is {word} already.", state=word, allowed=allowed_verbs(poller))
+            said = _("{name} is on already.") if enabled else _("{name} is off already.")
+            raise WrongState(said.format(name=poller), state=word, allowed=allowed_verbs(poller))
         services.poller_update(poller=poller, enabled=enabled)
         changed = selectors.poller(poller_id)
         state = _state(poller_id)
@@ -158,17 +162,18 @@ def _after_change(actor: Actor) -> None:
 
 
 def _state(poller_id: uuid.UUID) -> PollerState:
-    state, _ = PollerState.objects.select_for_update().get_or_create(poller_id=poller_id)
-    return state
+    return PollerState.objects.select_for_update().get_or_create(poller_id=poller_id)[0]
 
 
 def _fresh(poller_id: uuid.UUID, expected_version: str | None) -> tuple[Poller, dict[str, Any]]:
     try:
         poller = selectors.poller(poller_id)
     except ObjectDoesNotExist as error:
-        raise NotFound(f"There is no poller {public_id('poll', poller_id)}.") from error
+        raise NotFound(_("There is no poller {id}.").format(id=public_id("poll", poller_id))) from error
     if expected_version is not None and revision(poller) != expected_version:
-        raise Stale(f"{poller} changed since you looked at it: look again before you change it.", version=0)
+        raise Stale(
+            _("{name} changed since you looked at it: look again before you change it.").format(name=poller), version=0
+        )
     return poller, describe(poller)
 
 
@@ -180,7 +185,8 @@ def _named(values: dict[str, Any]) -> dict[str, Any]:
         if values.get(field) is not None:
             found[field] = model._default_manager.filter(pk=values[field]).first()
             if found[field] is None:
-                raise InvalidSubmission({field: [f"There is no such {model._meta.verbose_name}."]})
+                said = _("There is no such party.") if model is Party else _("There is no such endpoint.")
+                raise InvalidSubmission({field: [said]})
     return found
 
 

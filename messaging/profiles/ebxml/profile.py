@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import Any
 
 from django.db.models import F
+from django.utils.translation import gettext as _
 
 from messaging.bench import Bench, EnvelopeBench, Found, Sample, in_order, recognised, sample_of, submitted
 from messaging.engine import preparing
@@ -15,6 +16,7 @@ from messaging.journal import events
 from messaging.models import Event, Message, Pair
 from messaging.profile import Profile
 from messaging.profiles.ebxml.receiving import outside_agreement
+from messaging.profiles.refusals import refused
 from messaging.protocol import acceptance
 from messaging.protocol.acceptance import Verdict
 from messaging.protocol.codecs import ebxml
@@ -30,7 +32,7 @@ from messaging.protocol.messages import (
 )
 from messaging.protocol.pair_state import Event as PairEvent
 from messaging.protocol.pair_state import Flow, Kind
-from messaging.protocol.sender import REFUSALS, allowed, step
+from messaging.protocol.sender import allowed, step
 from messaging.routing.services import upstream
 from partners import choices
 from partners.terms import Terms
@@ -101,9 +103,9 @@ class EbxmlProfile(Profile):
     def refusal(self, pair: Pair, kind: Kind) -> str | None:
         flow = Flow(pair.flow)
         if kind not in allowed(flow):
-            return REFUSALS[(flow, kind)]
+            return refused(flow, kind)
         if kind is Kind.SKIP and not pair.in_flight_id:
-            return "No message is in flight; one that waits in the queue is cancelled on its own page."
+            return _("No message is in flight; one that waits in the queue is cancelled on its own page.")
         return None
 
     def cancel(self, pair: Pair, message: Message, terms: Terms, reason: str, now: datetime) -> list[Event]:

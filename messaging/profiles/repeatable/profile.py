@@ -5,6 +5,8 @@ from __future__ import annotations
 import uuid
 from datetime import datetime, timedelta
 
+from django.utils.translation import gettext as _
+
 from messaging import bench, dispatch
 from messaging.bench import Agreements, DocumentBench, Found, Headers, Sample, Understood, in_order, recognised
 from messaging.choices import MessageState
@@ -12,6 +14,7 @@ from messaging.engine.snapshots import REPEATABLE_FIELDS
 from messaging.journal import events
 from messaging.models import Event, Message, Pair
 from messaging.profile import Acted, Errors, Profile
+from messaging.profiles.refusals import refused
 from messaging.profiles.repeatable import repeating
 from messaging.protocol import memory
 from messaging.protocol.codecs import repeatable
@@ -20,7 +23,6 @@ from messaging.protocol.envelope import Semantics
 from messaging.protocol.errors import IllegalTransition
 from messaging.protocol.messages import REPEATABLE, REPEATABLE_FINAL, Happened, cancellable, move_repeatable
 from messaging.protocol.pair_state import Flow, Kind
-from messaging.protocol.sender import REFUSALS
 from messaging.routing.services import upstream
 from partners import choices
 from partners.choices import ExchangeIdentity
@@ -101,12 +103,12 @@ class RepeatableProfile(Profile):
 
     def refusal(self, pair: Pair, kind: Kind) -> str | None:
         if kind is Kind.RESTART:
-            return "Requests of this pair have no sequence numbers, so there is nothing to restart."
+            return _("Requests of this pair have no sequence numbers, so there is nothing to restart.")
         if kind is Kind.RESUME:
-            return None if pair.flow == Flow.SUSPENDED else REFUSALS[(Flow.IDLE, kind)]
+            return None if pair.flow == Flow.SUSPENDED else refused(Flow.IDLE, kind)
         if kind is Kind.RETRY_NOW and pair.flow == Flow.SUSPENDED:
-            return REFUSALS[(Flow.SUSPENDED, kind)]
-        return None if pair.out_now else REFUSALS[(Flow.IDLE, kind)]
+            return refused(Flow.SUSPENDED, kind)
+        return None if pair.out_now else refused(Flow.IDLE, kind)
 
     def act(self, pair: Pair, kind: Kind, terms: Terms | None, reason: str, now: datetime) -> Acted:
         done = Acted()
@@ -114,7 +116,7 @@ class RepeatableProfile(Profile):
             found = Message.objects.filter(pair=pair, state=MessageState.RETRYING).order_by("position")
             message = found.select_for_update().first()
             if message is None:
-                raise IllegalTransition(pair.flow, kind, REFUSALS[(Flow.SENDING, Kind.SKIP)])
+                raise IllegalTransition(pair.flow, kind, refused(Flow.SENDING, Kind.SKIP))
             done.events.append(_drop(pair, message, Happened.SKIPPED, reason, now))
             done.named["message"] = message.public_id
         if kind is not Kind.SKIP or pair.probing:
@@ -137,15 +139,20 @@ class RepeatableProfile(Profile):
     ) -> None:
         if payloads > 1:
             errors.setdefault("payloads", []).append(
-                "A message of this agreement's profile is one HTTP request and has exactly one payload: "
-                "submit one message for each document."
+                _(
+                    "A message of this agreement's profile is one HTTP request and has exactly one payload: "
+                    "submit one message for each document."
+                )
             )
         if len(message_id) > repeatable.MAX_ID:
-            errors.setdefault("message_id", []).append(f"At most {repeatable.MAX_ID} characters under this agreement.")
+            errors.setdefault("message_id", []).append(
+                _("At most {most} characters under this agreement.").format(most=repeatable.MAX_ID)
+            )
         if semantics and semantics != Semantics.ONCE_AND_ONLY_ONCE:
             errors.setdefault("semantics", []).append(
-                f"Requests of this agreement's profile are remembered: leave it out, or say "
-                f"{Semantics.ONCE_AND_ONLY_ONCE}."
+                _("Requests of this agreement's profile are remembered: leave it out, or say {semantics}.").format(
+                    semantics=Semantics.ONCE_AND_ONLY_ONCE
+                )
             )
         super().check_submission(
             errors, terms, payloads=payloads, semantics=semantics, message_id=message_id, time_to_live=time_to_live

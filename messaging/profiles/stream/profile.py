@@ -7,12 +7,15 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
+from django.utils.translation import gettext as _
+
 from messaging import dispatch
 from messaging.bench import EnvelopeBench, Found, Sample, in_order, recognised, sample_of, submitted
 from messaging.choices import MessageState
 from messaging.engine.preparing import Position, prepare_for_stream
 from messaging.models import Event, Message, Pair
 from messaging.profile import Acted, Errors, Profile
+from messaging.profiles.refusals import refused
 from messaging.profiles.stream import moving
 from messaging.profiles.stream.in_flight import SOON
 from messaging.protocol.codecs import stream
@@ -20,11 +23,11 @@ from messaging.protocol.codecs.stream import StreamEnvelope
 from messaging.protocol.envelope import Semantics
 from messaging.protocol.messages import STREAM, STREAM_FINAL, UNRELIABLE, UNRELIABLE_FINAL, cancellable
 from messaging.protocol.pair_state import Flow, Kind
-from messaging.protocol.sender import REFUSALS
 from messaging.protocol.streams.acceptance import Arrival, Incoming, Verdict, decide
 from messaging.protocol.streams.envelope import first_id
 from partners import choices
 from partners.terms import Terms
+from rmhub.language import gettext_lazy
 
 
 class StreamBench(EnvelopeBench[StreamEnvelope]):
@@ -68,7 +71,7 @@ MAX_LIFE = 400 * 86_400  # seconds, where the agreement sets no limit
 class StreamProfile(Profile):
     windowed = True
     bench = StreamBench()
-    without_number = "A stream has numbers for each of its senders: have the partner begin a new stream."
+    without_number = gettext_lazy("A stream has numbers for each of its senders: have the partner begin a new stream.")
 
     def enqueue(self, message: Message, pair: Pair, terms: Terms, now: datetime) -> None:
         """Its life begins here (TimeToReachQueue). A claim finds out whether it may go out at once."""
@@ -83,12 +86,12 @@ class StreamProfile(Profile):
     def refusal(self, pair: Pair, kind: Kind) -> str | None:
         suspended = pair.flow == Flow.SUSPENDED
         if kind is Kind.RESUME:
-            return None if suspended else REFUSALS[(Flow.IDLE, kind)]
+            return None if suspended else refused(Flow.IDLE, kind)
         if kind is Kind.RESTART:
-            return REFUSALS[(Flow.AWAITING_ACK, kind)] if pair.out_now and not suspended else None
+            return refused(Flow.AWAITING_ACK, kind) if pair.out_now and not suspended else None
         if kind is Kind.RETRY_NOW and suspended:
-            return REFUSALS[(Flow.SUSPENDED, kind)]
-        return None if pair.out_now else REFUSALS[(Flow.IDLE, kind)]
+            return refused(Flow.SUSPENDED, kind)
+        return None if pair.out_now else refused(Flow.IDLE, kind)
 
     def act(self, pair: Pair, kind: Kind, terms: Terms | None, reason: str, now: datetime) -> Acted:
         assert terms is not None, "a pair has a stream by its terms"
@@ -109,12 +112,13 @@ class StreamProfile(Profile):
     ) -> None:
         if (semantics or terms.semantics) != Semantics.ONCE_AND_ONLY_ONCE:
             errors.setdefault("semantics", []).append(
-                f"Messages of a stream go under {Semantics.ONCE_AND_ONLY_ONCE} only: leave it out, or have the "
-                "agreement changed."
+                _(
+                    "Messages of a stream go under {semantics} only: leave it out, or have the agreement changed."
+                ).format(semantics=Semantics.ONCE_AND_ONLY_ONCE)
             )
         longest = terms.time_to_live or MAX_LIFE
         if time_to_live is not None and not 1 <= time_to_live <= longest:
-            errors["time_to_live"] = [f"Seconds, from 1 to {longest}."]
+            errors["time_to_live"] = [_("Seconds, from 1 to {most}.").format(most=longest)]
 
     def final_states(self, semantics: str) -> frozenset[str]:
         if semantics == Semantics.ONCE_AND_ONLY_ONCE:

@@ -13,6 +13,7 @@ from datetime import datetime
 
 from django.conf import settings
 from django.db import connection, transaction
+from django.utils.translation import gettext as _
 
 from messaging import dispatch
 from messaging.choices import Interface
@@ -63,13 +64,13 @@ def coordination_commit(
         coordination = _locked(coordination_id, expected_version)
         if coordination.subordinate:
             raise WrongState(
-                "Its superior coordinator decides about this transaction: ask there.",
+                _("Its superior coordinator decides about this transaction: ask there."),
                 state=coordination.phase,
                 allowed=possible(coordination),
             )
         if coordination.phase in (Phase.ABORTING, Phase.ABORTED):
             raise WrongState(
-                "It is rolled back already: begin another transaction.",
+                _("It is rolled back already: begin another transaction."),
                 state=coordination.phase,
                 allowed=possible(coordination),
             )
@@ -100,9 +101,9 @@ def coordination_rollback(
         if coordination.phase in (Phase.ABORTING, Phase.ABORTED):
             return coordination
         if coordination.phase not in OPEN or coordination.phase == Phase.PREPARED:
-            decided = "Its superior coordinator decides: settle it if that is permanently gone."
+            decided = _("Its superior coordinator decides: settle it if that is permanently gone.")
             raise WrongState(
-                decided if coordination.phase == Phase.PREPARED else "It is decided: it commits.",
+                decided if coordination.phase == Phase.PREPARED else _("It is decided: it commits."),
                 state=coordination.phase,
                 allowed=possible(coordination),
             )
@@ -127,7 +128,7 @@ def held(coordination: Coordination) -> bool:
 def stale(coordination: Coordination, expected_version: int | None) -> None:
     """Raises Stale when the caller has looked at an older state of it."""
     if expected_version is not None and coordination.lock_version != expected_version:
-        raise Stale("The transaction has changed meanwhile: look at it again.", version=coordination.lock_version)
+        raise Stale(_("The transaction has changed meanwhile: look at it again."), version=coordination.lock_version)
 
 
 def _locked(coordination_id: uuid.UUID, expected_version: int | None) -> Coordination:
@@ -320,8 +321,8 @@ def transaction_ask(
 def why_not_commit(coordination: Coordination) -> str:
     """Why a transaction that was not begun here is not committed from here."""
     if coordination.delivery_id is not None:
-        return "It hands over a document: the hub asks for the outcome itself when the applications have answered."
-    return "A partner began it, and asks for the outcome."
+        return _("It hands over a document: the hub asks for the outcome itself when the applications have answered.")
+    return _("A partner began it, and asks for the outcome.")
 
 
 def _number(*texts: str) -> int:

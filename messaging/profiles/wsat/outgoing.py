@@ -18,6 +18,7 @@ from urllib.parse import SplitResult, urlsplit
 
 from django.db import transaction
 from django.db.models import F, Q, QuerySet
+from django.utils.translation import gettext as _
 
 from messaging import dispatch, storage
 from messaging.choices import Direction, IncidentState, MessageState
@@ -273,7 +274,7 @@ def cancel(message: Message, now: datetime) -> list[Event]:
     awaits = facts is not None and facts.awaits
     if message.state == MessageState.SENDING:
         # An answer may end it there; a person waits for the outcome, as everywhere else.
-        raise IllegalTransition(message.state, Happened.CANCELLED, "It is on the wire; wait for its outcome.")
+        raise IllegalTransition(message.state, Happened.CANCELLED, _("It is on the wire; wait for its outcome."))
     message.state = move_atomic(message.state, Happened.CANCELLED, awaits=awaits)
     message.due_at, message.completed_at = None, now
     message.save(update_fields=["state", "due_at", "completed_at"])

@@ -6,25 +6,28 @@ import hashlib
 import uuid
 from datetime import datetime
 
+from django.utils.translation import gettext as _
+
 from messaging.bench import Bench, Found
 from messaging.exceptions import OutsideAgreement, WrongState
 from messaging.journal import events
 from messaging.models import Event, Message, Pair
 from messaging.profile import Acted, Errors
 from messaging.profiles.ebxml.profile import EbxmlProfile
+from messaging.profiles.refusals import refused
 from messaging.profiles.wsat import outgoing
 from messaging.protocol.atomic import coordinator
 from messaging.protocol.atomic.coordinator import ActKind, Partaker, Transaction, step
 from messaging.protocol.atomic.words import FaultCode, Note, Phase, Protocol, Request, Seat
 from messaging.protocol.errors import EncodeError
 from messaging.protocol.pair_state import Flow, Kind
-from messaging.protocol.sender import REFUSALS
 from messaging.protocol.ws.messages import Create, EndpointReference, Unreadable, WsMessage, parameter
 from messaging.protocol.ws.names import Soap, Style, Version, coordination_type
 from messaging.protocol.ws.reading import decode
 from messaging.protocol.ws.rules import check
 from messaging.protocol.ws.writing import compose, encode
 from partners.terms import Terms
+from rmhub.language import gettext_lazy
 
 _MOST = 64 * 1024
 _EXPIRES = 60_000  # ms
@@ -107,7 +110,7 @@ class AtomicProfile(EbxmlProfile):
     carries_documents = False
     bench = AtomicBench()
     verbs = frozenset({Kind.RETRY_NOW})  # they wait for nobody, and have no numbers
-    without_number = "Messages of transactions have no sequence numbers, so none is expected."
+    without_number = gettext_lazy("Messages of transactions have no sequence numbers, so none is expected.")
 
     def let_go(self, pair: Pair, now: datetime) -> None:
         outgoing.let_go(pair, now)
@@ -116,16 +119,16 @@ class AtomicProfile(EbxmlProfile):
         if kind is Kind.RETRY_NOW:
             return None
         if kind is Kind.RESUME:
-            return None if pair.flow == Flow.SUSPENDED else REFUSALS[(Flow.IDLE, kind)]
+            return None if pair.flow == Flow.SUSPENDED else refused(Flow.IDLE, kind)
         if kind is Kind.SKIP:
-            return (
+            return _(
                 "Messages of transactions do not wait for each other: cancel one by itself, or settle its participant."
             )
-        return "Messages of transactions have no sequence numbers, so there is nothing to restart."
+        return _("Messages of transactions have no sequence numbers, so there is nothing to restart.")
 
     def act(self, pair: Pair, kind: Kind, terms: Terms | None, reason: str, now: datetime) -> Acted:
         if kind is not Kind.RESUME and not outgoing.let_go(pair, now):
-            text = "Nothing waits on this pair: all its messages are answered, or on the wire."
+            text = _("Nothing waits on this pair: all its messages are answered, or on the wire.")
             raise WrongState(text, state=pair.flow)
         return Acted()
 
@@ -144,8 +147,10 @@ class AtomicProfile(EbxmlProfile):
         self, errors: Errors, terms: Terms, *, payloads: int, semantics: str, message_id: str, time_to_live: int | None
     ) -> None:
         raise OutsideAgreement(
-            f"Agreement {terms.tpa_id} is one of atomic transactions, which carry no documents: submit the document "
-            "under another agreement."
+            _(
+                "Agreement {agreement} is one of atomic transactions, which carry no documents: submit the document "
+                "under another agreement."
+            ).format(agreement=terms.tpa_id)
         )
 
 

@@ -10,6 +10,7 @@ import uuid
 from datetime import datetime
 
 from django.db import transaction
+from django.utils.translation import gettext as _
 
 from messaging.exceptions import InvalidSubmission, WrongState
 from messaging.journal import audit, events
@@ -21,25 +22,28 @@ from messaging.protocol.atomic import coordinator
 from messaging.protocol.atomic.coordinator import Kind
 from messaging.protocol.atomic.words import Phase, Seat
 from rmhub import clock
+from rmhub.language import gettext_lazy
 
 COMMIT, ROLLBACK, FORGET = "commit", "rollback", "forget"
 SETTLED = "transaction_settled"
 
 WARNINGS = {
-    COMMIT: (
+    COMMIT: gettext_lazy(
         "The superior coordinator has not said what the outcome is. If it rolls back, what is committed here stays "
         "committed while everybody else undid their part: compare the data of both sides afterwards."
     ),
-    ROLLBACK: (
+    ROLLBACK: gettext_lazy(
         "The superior coordinator has not said what the outcome is. If it commits, what is rolled back here is missing "
         "while everybody else kept their part: compare the data of both sides afterwards."
     ),
-    FORGET: (
+    FORGET: gettext_lazy(
         "This participant is not asked any more. If it never learned the outcome, it keeps what it has locked, or "
         "decides for itself: make sure on its side that the outcome shown here was carried out."
     ),
 }
-_SEEN = "A contradiction of outcomes is marked as dealt with. Nothing is sent: the data of both sides stays as it is."
+_SEEN = gettext_lazy(
+    "A contradiction of outcomes is marked as dealt with. Nothing is sent: the data of both sides stays as it is."
+)
 _OUTCOMES = {COMMIT: Phase.COMMITTED, ROLLBACK: Phase.ABORTED}
 
 
@@ -84,7 +88,7 @@ def enlistment_settle(
     """
     audit.require_reason(reason, at_least=HEAVY_REASON)
     if outcome not in WARNINGS:
-        raise InvalidSubmission({"outcome": [f"Choose one of {', '.join(WARNINGS)}."]})
+        raise InvalidSubmission({"outcome": [_("Choose one of {names}.").format(names=", ".join(WARNINGS))]})
     known = existing(Enlistment.objects.only("coordination_id"), enlistment_id)
     now = clock.now()
     with transaction.atomic():
@@ -95,8 +99,9 @@ def enlistment_settle(
         possible = settlements(enlistment)
         if outcome not in possible:
             raise WrongState(
-                f"That cannot be decided about a participant that is {enlistment.seat} in a transaction that is "
-                f"{coordination.phase}.",
+                _("That cannot be decided about a participant that is {seat} in a transaction that is {phase}.").format(
+                    seat=enlistment.seat, phase=coordination.phase
+                ),
                 state=enlistment.seat,
                 allowed=possible,
             )

@@ -9,6 +9,7 @@ import uuid
 from typing import Any, TypedDict, Unpack
 
 from django.db.models import QuerySet
+from django.utils.translation import gettext as _
 
 from messaging.exceptions import WrongState
 from messaging.journal import changing
@@ -83,7 +84,8 @@ def _switch(
 
     def may(route: Route) -> None:
         if route.enabled == enabled:
-            raise WrongState(f"Route {route.name} is {state} already.", state=state, allowed=(possible,))
+            said = _("Route {name} is enabled already.") if enabled else _("Route {name} is disabled already.")
+            raise WrongState(said.format(name=route.name), state=state, allowed=(possible,))
 
     values: dict[str, Any] = {"enabled": enabled}
     return changing.changed(verb, _rows(), route_id, values, _KEPT, actor, reason, expected_version, may=may)
@@ -93,10 +95,12 @@ def _taken(route: Route) -> dict[str, list[str]]:
     """What another route has already."""
     others = Route.objects.exclude(pk=route.pk)
     if others.filter(name=route.name).exists():
-        return {"name": [f"There is a route {route.name} already: choose another name."]}
+        return {"name": [_("There is a route {name} already: choose another name.").format(name=route.name)]}
     target = {name: getattr(route, name) for name in ("party_context", "party_value", "service")}
     same = others.filter(**target).first()
     if same is None:
         return {}
-    what = f"service {route.service}" if route.service else "every service"
-    return {"party_value": [f"Route {same.name} is for this party and {what} already: change that one."]}
+    said = _("Route {name} is for this party and every service already: change that one.")
+    if route.service:
+        said = _("Route {name} is for this party and service {service} already: change that one.")
+    return {"party_value": [said.format(name=same.name, service=route.service)]}

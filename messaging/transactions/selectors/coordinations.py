@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from django.db.models import Count, Exists, Max, OuterRef, Prefetch, Q, QuerySet
+from django.utils.translation import gettext as _
 
 from messaging import causes, keyset
 from messaging.causes.transactions import PREFIX
@@ -18,16 +19,24 @@ from messaging.messages.selectors.messages import bounded
 from messaging.models import AuditEntry, Coordination, CoordinationMessage, Delivery, Enlistment, Incident, Message
 from messaging.models.base import existing
 from messaging.overview.selectors import records
+from messaging.profiles.wsat.delivering import CALLABLE, DOCUMENT_HISTORY
 from messaging.protocol.atomic.words import ENDED, Phase
 from partners import visibility
 from partners.models import AgreementVersion
 from rmhub.ids import BadPublicId, public_id, read_public_id
+from rmhub.language import gettext_lazy
 
 ROLES = ("coordinator", "participant")
 MOST_PARTICIPANTS = 200
 MOST_MESSAGES = 500
 _MOST = 50
 _COUNTED = 10_000
+# What a person has decided about a participant, `Enlistment.settled_as`, in words.
+_SETTLED = {
+    "committed": gettext_lazy("committed"),
+    "aborted": gettext_lazy("aborted"),
+    "forget": gettext_lazy("forget"),
+}
 
 
 def coordinations(
@@ -94,7 +103,7 @@ def enlistment(reference: str | uuid.UUID) -> Enlistment:
     rows = seen(Enlistment.objects.filter(pk=key)).select_related("coordination", "party")
     found = rows.first()
     if found is None or not within_reach(Coordination.objects.filter(pk=found.coordination_id)).exists():
-        raise NotFound(f"There is no participant {public_id('enl', key)}.")
+        raise NotFound(_("There is no participant {id}.").format(id=public_id("enl", key)))
     return found
 
 
@@ -151,20 +160,29 @@ def cause_named(code: str) -> causes.Cause | None:
 
 def name_of(one: Enlistment) -> str:
     """What people call a participant: its partner, or what this hub does itself."""
+    if one.local == DOCUMENT_HISTORY:
+        return _("Document history")
+    if one.local.startswith(CALLABLE):
+        return _("Callable {name}").format(name=one.local.removeprefix(CALLABLE))
     if one.local:
         return one.local[:1].upper() + one.local[1:]
     return one.party.name if one.party is not None else one.peer_address or one.public_id
+
+
+def settled_word(outcome: str) -> str:
+    """What a person has decided about a participant, in words."""
+    return str(_SETTLED.get(outcome, outcome))
 
 
 def beginner(one: Coordination) -> str:
     """Who began it: a partner, a person or token, or the trigger of its delivery; of what may be shown."""
     if one.agreement_version is not None:
         partner = one.agreement_version.agreement.partner
-        return partner.name if visibility.allows(partner.pk) else "another partner"
+        return partner.name if visibility.allows(partner.pk) else _("another partner")
     if one.begun_by:
         return one.begun_by
     shown = delivery_of(one)
-    return shown.trigger.name if shown is not None else "this hub"
+    return shown.trigger.name if shown is not None else _("this hub")
 
 
 def delivery_of(one: Coordination) -> Delivery | None:

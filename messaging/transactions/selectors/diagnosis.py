@@ -8,20 +8,24 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import StrEnum
 
-from messaging.journal.wording import lasting, span, times
+from django.utils.translation import gettext as _
+from django.utils.translation import ngettext
+
+from messaging.journal.wording import span, times
 from messaging.models import Coordination, Enlistment
 from messaging.overview.selectors.health import OVERDUE_SECONDS
 from messaging.pairs.selectors.diagnosis_parts import workers_behind
 from messaging.protocol.atomic.words import ENDED, Phase, Protocol, Seat
 from messaging.protocol.pair_state import Gate
 from messaging.transactions.selectors.coordinations import Pending, beginner, cause_named, cause_of, name_of
+from rmhub.language import gettext_lazy, inside, number
 
 _NAMED = 3  # participants that a sentence names; the others are counted
 # A message that went out so often without an answer: its receiver is silent.
 _SILENT_AFTER = 3
 _SILENT = "transaction_peer_silent"
 _HELD = "transaction_pair_shut"
-_ASK = "Nothing ends it by itself: ask the participants that have not voted."
+_ASK = gettext_lazy("Nothing ends it by itself: ask the participants that have not voted.")
 
 
 class Situation(StrEnum):
@@ -93,16 +97,22 @@ class Seen:
         if not waiting:
             return ""
         what, taker = min(waiting, key=lambda one: one[0].since)
-        length = lasting(what.since, now).replace(" for ", " in ", 1)
+        sent = {
+            "kind": what.kind,
+            "name": name_of(taker),
+            "times": times(what.attempts),
+            "time": _since(what.since, now),
+        }
         if what.cause:
             label = cause.label if (cause := cause_named(what.cause)) is not None else what.cause
-            tried = f"{what.kind} to {name_of(taker)} was tried {times(what.attempts)}{length}"
-            return f"{tried}, and the last attempt failed: {label[:1].lower()}{label[1:]}."
-        said = f"{name_of(taker)} was sent {what.kind} {times(what.attempts)}{length} and has not answered."
+            return _("{kind} to {name} was tried {times} in {time}, and the last attempt failed: {cause}.").format(
+                cause=inside(label), **sent
+            )
+        said = _("{name} was sent {kind} {times} in {time} and has not answered.").format(**sent)
         took = taker.pair.last_success_at if taker.pair is not None else None
         if took is None or took < what.since or took > now:
             return said
-        return f"{said} Their server took a message {span((now - took).total_seconds())} ago."
+        return f"{said} " + _("Their server took a message {time} ago.").format(time=_since(took, now))
 
     def next_at(self, takers: Sequence[Enlistment]) -> datetime | None:
         """When something goes out again to one of them."""
@@ -143,148 +153,180 @@ def _said(seen: Seen) -> Diagnosis:
         return _subordinate(seen)
     if one.phase in _SAID:
         return _SAID[Phase(one.phase)](seen)
-    return Diagnosis(Situation.OPEN, "azure", "The transaction is open.")
+    return Diagnosis(Situation.OPEN, "azure", _("The transaction is open."))
 
 
 def _open(seen: Seen) -> Diagnosis:
     voting = seen.voting
     count = len(voting) + seen.hidden
-    asks = f"{beginner(seen.one)} has not asked for the outcome yet."
+    asks = _("{name} has not asked for the outcome yet.").format(name=beginner(seen.one))
     if seen.one.subordinate:
-        superior = name_of(seen.superior) if seen.superior is not None else "Another coordinator"
-        asks = f"{superior} decides about it."
+        asks = _("Another coordinator decides about it.")
+        if seen.superior is not None:
+            asks = _("{name} decides about it.").format(name=name_of(seen.superior))
     return Diagnosis(
         Situation.OPEN if count else Situation.NOBODY,
         "azure",
-        f"Open: {_names(voting, seen.hidden)} take{'s' if count == 1 else ''} part."
+        ngettext("Open: {names} takes part.", "Open: {names} take part.", count).format(
+            names=_names(voting, seen.hidden)
+        )
         if count
-        else "Open, and nobody takes part yet.",
+        else _("Open, and nobody takes part yet."),
         asks,
-        "Nothing to do: its initiator commits or rolls back. If the initiator is gone, roll it back."
+        _("Nothing to do: its initiator commits or rolls back. If the initiator is gone, roll it back.")
         if count
-        else "Nothing to do: participants register, and the initiator commits or rolls back.",
+        else _("Nothing to do: participants register, and the initiator commits or rolls back."),
         seen.one.expires_at,
-        "it is rolled back",
+        _("it is rolled back"),
     )
 
 
 def _votes(seen: Seen) -> Diagnosis:
     asked = [taker for taker in seen.voting if taker.seat == Seat.PREPARING and not taker.local]
     headline = (
-        f"Waits for the vote of {_names(asked, seen.hidden)}." if asked or seen.hidden else "Waits for the votes."
+        _("Waits for the vote of {names}.").format(names=_names(asked, seen.hidden))
+        if asked or seen.hidden
+        else _("Waits for the votes.")
     )
     first = (
-        "The volatile participants are asked before the durable ones. "
+        _("The volatile participants are asked before the durable ones.") + " "
         if seen.one.phase == Phase.PREPARING_VOLATILE
         else ""
     )
+    alone = _("Nothing to do: without all votes it is rolled back when its time is over.")
     return Diagnosis(
         Situation.VOTES,
         "yellow" if seen.silent(asked) else "azure",
         headline,
         first + seen.unanswered(asked),
-        ("Nothing to do: without all votes it is rolled back when its time is over." if seen.one.expires_at else _ASK)
-        + " Rolling it back now is safe.",
+        f"{alone if seen.one.expires_at else _ASK} " + _("Rolling it back now is safe."),
         seen.one.expires_at,
-        "it is rolled back",
+        _("it is rolled back"),
     )
 
 
 def _deciding(seen: Seen) -> Diagnosis:
     local = [taker for taker in seen.takers if taker.local]
-    share = f" ({_names(local)})" if local else ""
+    since = _since(seen.one.due_at or seen.one.changed_at, seen.now)
+    why = _("What this hub does itself and the commit record are one step, which has been due for {time}.")
+    if local:
+        why = _(
+            "What this hub does itself ({names}) and the commit record are one step, which has been due for {time}."
+        )
     return Diagnosis(
         Situation.DECIDING,
         "azure",
-        "All votes are in: the hub does its own share and writes the decision.",
-        f"What this hub does itself{share} and the commit record are one step, which has been due"
-        f"{lasting(seen.one.due_at or seen.one.changed_at, seen.now)}.",
-        "Nothing to do. If it stays so, look at the workers.",
+        _("All votes are in: the hub does its own share and writes the decision."),
+        why.format(names=_names(local), time=since),
+        _("Nothing to do. If it stays so, look at the workers."),
         seen.one.due_at,
-        "a worker takes it up",
+        _("a worker takes it up"),
     )
 
 
 def _committing(seen: Seen) -> Diagnosis:
     told = [taker for taker in seen.voting if taker.seat == Seat.COMMITTING]
     silent = seen.silent(told)
-    why = f"The decision is written and cannot change. {seen.unanswered(told)}".strip()
+    why = (_("The decision is written and cannot change.") + f" {seen.unanswered(told)}").strip()
+    again = _("it is told again")
     if silent:
         return Diagnosis(
             Situation.SILENT,
             "orange",
-            f"Committed, but {_names(silent)} {'has' if len(silent) == 1 else 'have'} not confirmed it.",
+            ngettext(
+                "Committed, but {names} has not confirmed it.",
+                "Committed, but {names} have not confirmed it.",
+                len(silent),
+            ).format(names=_names(silent)),
             why,
-            f"{_ask(seen, silent)} What they prepared stays locked until they hear of it. Nothing is lost by "
-            "waiting. Give one up only when it is permanently gone.",
+            f"{_ask(seen, silent)} "
+            + _(
+                "What they prepared stays locked until they hear of it. Nothing is lost by waiting. Give one up only "
+                "when it is permanently gone."
+            ),
             seen.next_at(told),
-            "it is told again",
+            again,
         )
     return Diagnosis(
         Situation.COMMITTING,
         "azure",
-        f"Committed; {_names(told, seen.hidden)} {'is' if len(told) + seen.hidden == 1 else 'are'} being told."
+        ngettext(
+            "Committed; {names} is being told.", "Committed; {names} are being told.", len(told) + seen.hidden
+        ).format(names=_names(told, seen.hidden))
         if told or seen.hidden
-        else "Committed; the last participants are being told.",
+        else _("Committed; the last participants are being told."),
         why,
         "",
         seen.next_at(told),
-        "it is told again",
+        again,
     )
 
 
 def _aborting(seen: Seen) -> Diagnosis:
     told = [taker for taker in seen.voting if taker.seat == Seat.ABORTING]
     silent = seen.silent(told)
-    headline = f"Rolled back{_because(seen.one)}"
+    headline, again = _rolled_back(seen.one), _("it is told again")
     if silent:
         return Diagnosis(
             Situation.SILENT,
             "orange",
-            f"{headline} {_names(silent)} {'has' if len(silent) == 1 else 'have'} not confirmed it.",
+            f"{headline} "
+            + ngettext("{names} has not confirmed it.", "{names} have not confirmed it.", len(silent)).format(
+                names=_names(silent)
+            ),
             seen.unanswered(told),
-            "A participant that asks again is told to roll back in any case. Give it up if it is permanently gone.",
+            _("A participant that asks again is told to roll back in any case. Give it up if it is permanently gone."),
             seen.next_at(told),
-            "it is told again",
+            again,
         )
+    telling = _("The last participants are being told.")
+    if told or seen.hidden:
+        telling = ngettext("{names} is being told.", "{names} are being told.", len(told) + seen.hidden)
     return Diagnosis(
         Situation.ABORTING,
         "yellow",
-        f"{headline} {_names(told, seen.hidden)} {'is' if len(told) + seen.hidden == 1 else 'are'} being told."
-        if told or seen.hidden
-        else f"{headline} The last participants are being told.",
+        f"{headline} {telling.format(names=_names(told, seen.hidden))}",
         seen.unanswered(told),
         "",
         seen.next_at(told),
-        "it is told again",
+        again,
     )
 
 
 def _committed(seen: Seen) -> Diagnosis:
     if given_up := _given_up(seen.takers):
-        return _settled("green", f"Committed; {given_up}.")
-    return Diagnosis(Situation.COMMITTED, "green", "Committed: all who took part have done it.")
+        said = ngettext(
+            "Committed; {names} was settled by a person.", "Committed; {names} were settled by a person.", len(given_up)
+        )
+        return _settled("green", said.format(names=_names(given_up)))
+    return Diagnosis(Situation.COMMITTED, "green", _("Committed: all who took part have done it."))
 
 
 def _aborted(seen: Seen) -> Diagnosis:
     cause = cause_of(seen.one)
     if given_up := _given_up(seen.takers):
         # One that a person rolled back here says no more by its cause than that.
-        why = "" if cause is not None and cause.code == "transaction_settled" else _because(seen.one)
-        return _settled("secondary", f"Rolled back{why} {given_up}." if why else f"Rolled back; {given_up}.")
+        if cause is not None and cause.code == "transaction_settled":
+            said = ngettext(
+                "Rolled back; {names} was settled by a person.",
+                "Rolled back; {names} were settled by a person.",
+                len(given_up),
+            )
+            return _settled("secondary", said.format(names=_names(given_up)))
+        said = ngettext("{names} was settled by a person.", "{names} were settled by a person.", len(given_up))
+        return _settled("secondary", f"{_rolled_back(seen.one)} {said.format(names=_names(given_up))}")
     return Diagnosis(
         Situation.ABORTED,
         "secondary",
-        f"Rolled back{_because(seen.one)} Nobody has changed anything.",
+        f"{_rolled_back(seen.one)} " + _("Nobody has changed anything."),
         cause.sentence if cause is not None else "",
         cause.action if cause is not None else "",
     )
 
 
-def _given_up(takers: Sequence[Enlistment]) -> str:
-    """`A and B were settled by a person`, "" when nobody was."""
-    found = [taker for taker in takers if taker.settled_as]
-    return f"{_names(found)} {'was' if len(found) == 1 else 'were'} settled by a person" if found else ""
+def _given_up(takers: Sequence[Enlistment]) -> list[Enlistment]:
+    """Those that a person has settled."""
+    return [taker for taker in takers if taker.settled_as]
 
 
 def _settled(colour: str, headline: str) -> Diagnosis:
@@ -292,25 +334,33 @@ def _settled(colour: str, headline: str) -> Diagnosis:
         Situation.GIVEN_UP,
         colour,
         headline,
-        "The hub does not know what became of it over there.",
-        "Compare with the partner, if nobody has done so yet.",
+        _("The hub does not know what became of it over there."),
+        _("Compare with the partner, if nobody has done so yet."),
     )
 
 
 def _subordinate(seen: Seen) -> Diagnosis:
     takers = [seen.superior] if seen.superior is not None else []
-    name = name_of(takers[0]) if takers else "Its coordinator"
+    headline = _("Voted yes; its coordinator decides.")
+    if takers:
+        headline = _("Voted yes; {name} decides.").format(name=name_of(takers[0]))
     since = takers[0].voted_at if takers else seen.one.changed_at
+    why = _("This hub has been waiting for the outcome, and may do neither by itself.")
+    if since is not None:
+        why = _("This hub has been waiting for the outcome for {time}, and may do neither by itself.").format(
+            time=_since(since, seen.now)
+        )
     return Diagnosis(
         Situation.SUPERIOR,
         "yellow",
-        f"Voted yes; {name} decides.",
-        f"This hub has been waiting for the outcome{lasting(since, seen.now)}, and may do neither by itself. "
-        f"{seen.unanswered(takers)}".strip(),
-        "Ask them whether their coordinator runs. Decide here only when it is permanently gone: their outcome may be "
-        "another one.",
+        headline,
+        f"{why} {seen.unanswered(takers)}".strip(),
+        _(
+            "Ask them whether their coordinator runs. Decide here only when it is permanently gone: their outcome may "
+            "be another one."
+        ),
         seen.next_at(takers),
-        "the vote is sent again",
+        _("the vote is sent again"),
     )
 
 
@@ -331,13 +381,15 @@ def _doubtful(one: Coordination, doubts: Sequence[Enlistment], now: datetime) ->
     contradicts = "heuristic_outcome" in codes
     cause = cause_named("heuristic_outcome" if contradicts else next(iter(sorted(codes)), "transaction_in_doubt"))
     assert cause is not None
-    about, opened = _names(doubts), _opened(doubts, now)
+    opened = _opened(doubts, now)
+    said = _("{cause}: {names}.") if doubts else "{cause}."
+    since = _("In doubt for {time}.").format(time=_since(one.doubtful_since or now, now))
     return Diagnosis(
         Situation.CONTRADICTION if contradicts else Situation.DOUBT,
         "red" if contradicts else "orange",
-        f"{cause.label}{f': {about}' if doubts else ''}.",
-        f"{cause.sentence} In doubt{lasting(one.doubtful_since, now)}. {opened}".strip(),
-        "Wait: what was held goes out now, and their answer ends the doubt." if opened else cause.action,
+        said.format(cause=cause.label, names=_names(doubts)),
+        f"{cause.sentence} {since} {opened}".strip(),
+        _("Wait: what was held goes out now, and their answer ends the doubt.") if opened else cause.action,
     )
 
 
@@ -347,30 +399,45 @@ def _opened(doubts: Sequence[Enlistment], now: datetime) -> str:
     if {taker.doubt for taker in doubts} != {_HELD} or any(pair.gate != Gate.OPEN for pair in pairs):
         return ""
     opened = max((pair.changed_at for pair in pairs if pair.changed_at is not None), default=None)
-    which = "The pair has" if len(pairs) == 1 else "These pairs have"
-    return f"{which} been open again{lasting(opened, now)}."
+    if opened is None:
+        return ngettext("The pair has been open again.", "These pairs have been open again.", len(pairs))
+    return ngettext(
+        "The pair has been open again for {time}.", "These pairs have been open again for {time}.", len(pairs)
+    ).format(time=_since(opened, now))
 
 
 def _ask(seen: Seen, silent: Sequence[Enlistment]) -> str:
     """What to ask those who do not answer: their server, or what stands behind one that takes messages."""
     if any(seen.pending[taker.pk].cause for taker in silent if taker.pk in seen.pending):
-        return "Ask them whether their system runs and can be reached."
-    return "Ask them whether the system behind their server runs."
+        return _("Ask them whether their system runs and can be reached.")
+    return _("Ask them whether the system behind their server runs.")
 
 
-def _because(one: Coordination) -> str:
-    """What follows `Rolled back`, with the end of the sentence."""
+def _rolled_back(one: Coordination) -> str:
+    """`Rolled back.`, with why where that is known."""
     cause = cause_of(one)
     if cause is None:
-        return "."
+        return _("Rolled back.")
     if cause.code == "transaction_rolled_back":
-        return " on request."
-    return f": {cause.label[:1].lower()}{cause.label[1:]}."
+        return _("Rolled back on request.")
+    return _("Rolled back: {cause}.").format(cause=inside(cause.label))
+
+
+def _since(since: datetime, now: datetime) -> str:
+    return span((now - since).total_seconds())
 
 
 def _names(takers: Sequence[Enlistment], hidden: int = 0) -> str:
     """`A`, `A and B`, `A, B, C and 4 more`; nobody twice."""
     names = list(dict.fromkeys(name_of(taker) for taker in takers))
     more = max(0, len(names) - _NAMED) + hidden
-    parts = [*names[:_NAMED], *([f"{more} {'more' if names else 'others' if more > 1 else 'other'}"] if more else [])]
-    return " and ".join([", ".join(parts[:-1]), parts[-1]]) if len(parts) > 1 else "".join(parts)
+    if more:
+        rest = (
+            ngettext("{count} more", "{count} more", more)
+            if names
+            else ngettext("{count} other", "{count} others", more)
+        )
+        names = [*names[:_NAMED], rest.format(count=number(more))]
+    if len(names) < 2:
+        return "".join(names)
+    return _("{names} and {last}").format(names=", ".join(names[:-1]), last=names[-1])

@@ -10,13 +10,16 @@ import uuid
 from dataclasses import dataclass
 from datetime import datetime
 
+from django.utils.translation import gettext as _
+
 from messaging import causes
 from messaging.choices import MESSAGE_LOOKS, Direction, MessageState
 from messaging.messages.selectors.history import AT_THE_HUB, Step
 from messaging.models import CoordinationMessage, Enlistment
 from messaging.protocol.atomic.words import FAULT, Note, Phase, Protocol
-from messaging.transactions.selectors.coordinations import CoordinationScreen, cause_of, name_of
+from messaging.transactions.selectors.coordinations import CoordinationScreen, cause_of, name_of, settled_word
 from rmhub.ids import public_id
+from rmhub.language import inside, number
 
 FORGET = "forget"  # `Enlistment.settled_as` of a participant that was given up
 # What a message of ours has come to: outcome of its arrow, and tone.
@@ -46,7 +49,8 @@ class Exchange:
 
 def sequence(screen: CoordinationScreen) -> Exchange:
     """Of what `coordinations.coordination_screen` read; no query."""
-    lanes = {AT_THE_HUB: ("This hub", "participant" if screen.coordination.subordinate else "coordinator")}
+    role = _("participant") if screen.coordination.subordinate else _("coordinator")
+    lanes = {AT_THE_HUB: (_("This hub"), role)}
     by_enlistment: dict[uuid.UUID, str] = {}
     by_party: dict[uuid.UUID, str] = {}
     for taker in screen.enlistments:
@@ -64,7 +68,7 @@ def sequence(screen: CoordinationScreen) -> Exchange:
             lane = by_party.get(partner.pk)
         if lane is None:
             lane = by_party[partner.pk] = f"par:{partner.pk}"
-            lanes[lane] = (partner.name, "no participant")
+            lanes[lane] = (partner.name, _("no participant"))
         steps.append(_of_message(row, lane))
     steps += _marks(screen)
     return Exchange(lanes, sorted(steps, key=lambda step: (step.at, step.rank)), screen.more)
@@ -72,8 +76,8 @@ def sequence(screen: CoordinationScreen) -> Exchange:
 
 def _protocol(taker: Enlistment) -> str:
     if taker.superior:
-        return "its coordinator"
-    return "initiator" if taker.protocol == Protocol.COMPLETION else taker.protocol
+        return _("its coordinator")
+    return _("initiator") if taker.protocol == Protocol.COMPLETION else taker.protocol
 
 
 def _of_message(row: CoordinationMessage, lane: str) -> Step:
@@ -110,10 +114,13 @@ def _result(row: CoordinationMessage, ours: bool) -> str:
     message = row.message
     parts = []
     if ours and message.attempts > 1:
-        parts.append(f"sent {message.attempts} times")
+        parts.append(_("sent {count} times").format(count=number(message.attempts)))
     if ours and message.state != MessageState.SENT:
-        word = "answered" if message.state == MessageState.DELIVERED else MESSAGE_LOOKS[message.state].label.lower()
-        parts.append("awaits its answer" if message.state == MessageState.AWAITING_ACK else word)
+        answers = {
+            MessageState.DELIVERED.value: _("answered"),
+            MessageState.AWAITING_ACK.value: _("awaits its answer"),
+        }
+        parts.append(answers.get(message.state) or inside(MESSAGE_LOOKS[message.state].label))
     if ours and message.cause and message.state in (MessageState.RETRYING, MessageState.FAILED):
         parts.append(causes.lookup(message.cause).label)
     parts += [text for text in (row.fault_reason, row.note) if text]
@@ -125,20 +132,22 @@ def _marks(screen: CoordinationScreen) -> list[Step]:
     one = screen.coordination
     found = []
     if one.decided_at is not None:
-        found.append(Step(one.decided_at, "mark", label="Commit record written", tone="good"))
+        found.append(Step(one.decided_at, "mark", label=_("Commit record written"), tone="good"))
     elif one.phase in (Phase.ABORTING, Phase.ABORTED):
         cause = cause_of(one)
         said = cause.label if cause else ""
-        found.append(Step(_rolled_back_at(screen), "mark", label="Rolled back", result=said, tone="watch"))
+        found.append(Step(_rolled_back_at(screen), "mark", label=_("Rolled back"), result=said, tone="watch"))
     for taker in screen.enlistments:
         if taker.settled_at is not None:
-            label = f"{name_of(taker)} settled: {taker.settled_as}"
+            label = _("{name} settled: {outcome}").format(name=name_of(taker), outcome=settled_word(taker.settled_as))
             said = taker.settled_reason[:120]
             settled = Step(taker.settled_at, "mark", label=label, result=said, by=taker.settled_by, tone="bad", rank=3)
             found.append(settled)
     if one.phase == Phase.COMMITTED and one.ended_at is not None:
         given_up = any(taker.settled_as == FORGET for taker in screen.enlistments)
-        label = "The end: who was given up has not confirmed it" if given_up else "Everybody has committed"
+        label = _("Everybody has committed")
+        if given_up:
+            label = _("The end: who was given up has not confirmed it")
         found.append(Step(one.ended_at, "mark", label=label, tone="plain" if given_up else "good", rank=3))
     return found
 
