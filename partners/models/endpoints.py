@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import cast
-
 from django.core.validators import MaxValueValidator, MinValueValidator
 from django.db import models
 from django.utils.functional import lazy
@@ -16,9 +14,7 @@ from rmhub.ids import public_id, uuid7
 from rmhub.language import gettext_lazy
 
 # What forms say of an endpoint's own server: a sentence of each transport that has one.
-_server_help = cast(
-    str, lazy(lambda: " ".join(str(one.server_help) for one in transports.ALL if one.server_help), str)()
-)
+_server_help = lazy(lambda: " ".join(str(one.server_help) for one in transports.ALL if one.server_help), str)()
 
 
 class Endpoint(models.Model):

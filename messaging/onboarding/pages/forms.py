@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import tzinfo
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 from django import forms
 from django.http import HttpRequest
 from django.utils.http import url_has_allowed_host_and_scheme
+from django.utils.translation import pgettext_lazy
 
 from messaging.console.forms import MOST_CHOICES, Group, SettingsForm
 from messaging.exceptions import ApplicationError, InvalidSubmission, Stale, WrongState
@@ -396,7 +397,7 @@ class VersionForm(TermsForm):
 
     groups = (Group(gettext_lazy("Endpoints"), ("own_endpoint", "partner_endpoint", "note")), *TermsForm.groups)
     own_endpoint = NamedField(gettext_lazy("Ours"), prefix="end")
-    partner_endpoint = NamedField(gettext_lazy("The partner's"), prefix="end")
+    partner_endpoint = NamedField(cast(str, pgettext_lazy("endpoint", "The partner's")), prefix="end")
 
     class Meta(TermsForm.Meta):
         fields = TERMS

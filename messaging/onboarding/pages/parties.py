@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import uuid
-from typing import Any
+from typing import Any, cast
 
 from django.contrib import messages as notices
 from django.core.exceptions import ObjectDoesNotExist, ValidationError
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import resolve_url
 from django.utils.translation import gettext as _
+from django.utils.translation import pgettext_lazy
 from django.views.decorators.debug import sensitive_post_parameters, sensitive_variables
 
 from messaging.access.selectors.reach import read_id
@@ -53,7 +54,7 @@ _TRUST_PRESETS = (
 )
 ARCHIVE = Verb(
     "archive",
-    gettext_lazy("Archive"),
+    cast(str, pgettext_lazy("verb", "Archive")),
     "inbox",
     "danger",
     onboarding.party_archive,

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, cast
 
 from django.template.defaultfilters import floatformat, slugify
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 from django.utils.text import Truncator, capfirst
 from django.utils.translation import gettext as _
-from django.utils.translation import ngettext, pgettext
+from django.utils.translation import ngettext, pgettext, pgettext_lazy
 
 from messaging.console import cells
 from messaging.console.resource import Column, table
@@ -285,8 +285,8 @@ SERVICES = (
 
 CHANGES = (
     Column(gettext_lazy("What"), lambda change: change.label),
-    Column(gettext_lazy("Before"), lambda change: change.before or "—", "text-soft wrap"),
-    Column(gettext_lazy("After"), lambda change: change.after or "—", "wrap"),
+    Column(cast(str, pgettext_lazy("value", "Before")), lambda change: change.before or "—", "text-soft wrap"),
+    Column(cast(str, pgettext_lazy("value", "After")), lambda change: change.after or "—", "wrap"),
 )
 
 
@@ -399,7 +399,7 @@ CERTIFICATES = (
 
 
 def _would_be(item: Any) -> SafeString:
-    known = {"create": ("plus", _("made")), "change": ("pencil", _("changed"))}
+    known = {"create": ("plus", _("made")), "change": ("pencil", pgettext("bundle", "changed"))}
     if item.action in known:
         sign, said = known[item.action]
         return cells.joined(icon(sign), said)
