@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from django.db import models
 from django.db.models import F, Q
+from django.utils.translation import gettext as _
 
 from messaging.choices import CertificateUse, OfferState
 from messaging.models.base import Identified
@@ -40,6 +41,11 @@ class OnboardingDraft(Identified):
 
     def __str__(self) -> str:
         return self.title or "New partner"
+
+    @property
+    def called(self) -> str:
+        """Its title on pages; the audit log has the English one."""
+        return self.title or _("New partner")
 
 
 class OfferedCertificate(Identified):

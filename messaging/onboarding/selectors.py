@@ -8,6 +8,8 @@ from datetime import datetime, timedelta
 from functools import lru_cache
 
 from django.db.models import Count, Max, Q, QuerySet, Sum
+from django.utils.translation import gettext as _
+from django.utils.translation import ngettext
 
 from messaging.choices import Direction, IncidentState
 from messaging.exceptions import NotFound
@@ -21,6 +23,7 @@ from partners.models import Credential, Endpoint, Party
 from partners.visibility import limit
 from rmhub import clock
 from rmhub.ids import BadPublicId, public_id, read_public_id
+from rmhub.language import gettext_lazy, number
 
 
 def drafts() -> QuerySet[OnboardingDraft]:
@@ -33,10 +36,12 @@ def draft(reference: str | uuid.UUID) -> OnboardingDraft:
     try:
         key = reference if isinstance(reference, uuid.UUID) else read_public_id("drf", reference)
     except BadPublicId as error:
-        raise NotFound(f"There is no draft {reference}.") from error
+        raise NotFound(_("There is no draft {reference}.").format(reference=reference)) from error
     found = drafts().filter(pk=key).first()
     if found is None:
-        raise NotFound(f"There is no draft {public_id('drf', key)}: it was activated or discarded.")
+        raise NotFound(
+            _("There is no draft {reference}: it was activated or discarded.").format(reference=public_id("drf", key))
+        )
     return found
 
 
@@ -55,7 +60,7 @@ def report(reference: str) -> BenchReport:
     except BadPublicId:
         found = None
     if found is None:
-        raise NotFound(f"There is no test report {reference}.")
+        raise NotFound(_("There is no test report {reference}.").format(reference=reference))
     return found
 
 
@@ -189,8 +194,14 @@ def pinned_servers(party_id: uuid.UUID) -> QuerySet[Endpoint]:
 # --- How it goes with one partner, in one sentence and a few numbers: its pairs, what waits, incidents, what ends
 # soon.
 
-_TROUBLE = ("suspended", "holding", "retrying", "resync", "silent", "paused")
-_WORDS = {"holding": "on hold", "resync": "to be compared after a loss of memory"}
+_TROUBLE = {
+    "suspended": gettext_lazy("{count} suspended"),
+    "holding": gettext_lazy("{count} on hold"),
+    "retrying": gettext_lazy("{count} retrying"),
+    "resync": gettext_lazy("{count} to be compared after a loss of memory"),
+    "silent": gettext_lazy("{count} silent"),
+    "paused": gettext_lazy("{count} paused"),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,13 +240,19 @@ def health_of(party_id: uuid.UUID) -> PartnerHealth:
 
 def _sentence(states: dict[str, int], waiting: int, incidents: int) -> str:
     if not states:
-        return "No pair yet: it appears when an agreement is active."
+        return _("No pair yet: it appears when an agreement is active.")
     total = sum(states.values())
-    trouble = [f"{states[name]} {_WORDS.get(name, name)}" for name in _TROUBLE if states.get(name)]
+    trouble = [text.format(count=states[name]) for name, text in _TROUBLE.items() if states.get(name)]
     if not trouble:
         if states.get("disabled") == total:
-            return "All pairs are disabled: no agreement is in force."
-        return f"All {total} pairs flow." if total > 1 else "The pair flows."
-    said = f"{', '.join(trouble)} of {total} {'pairs' if total > 1 else 'pair'}; "
-    said += f"{waiting:,} document{'s' * (waiting != 1)} wait{'s' * (waiting == 1)}"
-    return f"{said}; {incidents} incident{'s' * (incidents != 1)}." if incidents else f"{said}."
+            return _("All pairs are disabled: no agreement is in force.")
+        return _("All {count} pairs flow.").format(count=total) if total > 1 else _("The pair flows.")
+    said = [
+        ngettext("{what} of {count} pair", "{what} of {count} pairs", total).format(
+            what=", ".join(trouble), count=total
+        ),
+        ngettext("{count} document waits", "{count} documents wait", waiting).format(count=number(waiting)),
+    ]
+    if incidents:
+        said.append(ngettext("{count} incident", "{count} incidents", incidents).format(count=incidents))
+    return f"{'; '.join(said)}."

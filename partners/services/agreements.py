@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from django.utils.translation import gettext as _
+
 from partners import log_columns as columns_of_logs
 from partners import selectors
 from partners.choices import VersionState
@@ -38,9 +40,10 @@ def agreement_create(
     terms = {**defaults(terms), **terms}
     with writing():
         if not Party.objects.filter(pk=own_party.pk, is_own=True).exists():
-            raise InvalidInput({"own_party": [f"{own_party} is not marked as ours: choose a party that is."]})
+            text = _("{party} is not marked as ours: choose a party that is.").format(party=own_party)
+            raise InvalidInput({"own_party": [text]})
         if own_party.pk == partner.pk:
-            raise InvalidInput({"partner": ["Both sides are the same party: choose another partner."]})
+            raise InvalidInput({"partner": [_("Both sides are the same party: choose another partner.")]})
         agreement = Agreement(tpa_id=tpa_id, name=name, own_party=own_party, partner=partner)
         save_checked(agreement)
         version = AgreementVersion(
@@ -71,7 +74,7 @@ def agreement_update(
             used = agreement.versions.exclude(state=VersionState.DRAFT).order_by("-number").first()
             if used is not None:
                 raise WrongState(
-                    used.state, "change the TPAId", "Messages were sent under it: create another agreement instead."
+                    used.state, "change the TPAId", _("Messages were sent under it: create another agreement instead.")
                 )
             agreement.tpa_id = tpa_id
         agreement.name = agreement.name if name is None else name
@@ -87,7 +90,9 @@ def version_new(*, agreement: Agreement, note: str = "") -> AgreementVersion:
         latest = AgreementVersion.objects.filter(agreement=agreement).order_by("-number")[0]
         if latest.state == VersionState.DRAFT:
             raise WrongState(
-                latest.state, "start a new version", f"Version {latest.number} is still a draft: edit or activate it."
+                latest.state,
+                "start a new version",
+                _("Version {number} is still a draft: edit or activate it.").format(number=latest.number),
             )
         services = list(latest.services.values_list("service", "action", "direction"))
         kept = {
@@ -186,7 +191,9 @@ def _draft(version: AgreementVersion, verb: str) -> AgreementVersion:
     version = AgreementVersion.objects.select_related("agreement").get(pk=version.pk)
     if version.state != VersionState.DRAFT:
         raise WrongState(
-            version.state, verb, f"Version {version.number} is frozen: start a new version of the agreement."
+            version.state,
+            verb,
+            _("Version {number} is frozen: start a new version of the agreement.").format(number=version.number),
         )
     return version
 
@@ -195,7 +202,11 @@ def _in_state(agreement: Agreement, state: VersionState, verb: str) -> Agreement
     versions = AgreementVersion.objects.filter(agreement=agreement).select_related("agreement").order_by("-number")
     wanted = versions.filter(state=state).first()
     if wanted is None:
-        raise WrongState(versions[0].state, verb, f"The agreement has no {state.label.lower()} version.")
+        missing = {
+            VersionState.ACTIVE: _("The agreement has no active version."),
+            VersionState.DISABLED: _("The agreement has no disabled version."),
+        }
+        raise WrongState(versions[0].state, verb, missing[state])
     return wanted
 
 
@@ -227,6 +238,6 @@ def _replace_services(version: AgreementVersion, services: Sequence[tuple[str, s
         try:
             save_checked(AgreementService(version=version, service=service, action=action, direction=direction))
         except PartnersError as error:
-            errors.append(f"Service {position}: {error}")
+            errors.append(_("Service {position}: {error}").format(position=position, error=error))
     if errors:
         raise InvalidInput({"services": errors})

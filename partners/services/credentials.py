@@ -10,6 +10,7 @@ from datetime import datetime
 
 from django.contrib.auth.hashers import make_password
 from django.db.models import Q
+from django.utils.translation import gettext as _
 from django.views.decorators.debug import sensitive_variables
 
 from partners import certificates, secrets
@@ -60,7 +61,7 @@ def credential_issue(
         _check_period(credential)
         if kind == CredentialKind.SSH_KEY:
             raise InvalidInput(
-                {"kind": ["With an SSH key the hub logs in at a partner's: store it as one that we show."]}
+                {"kind": [_("With an SSH key the hub logs in at a partner's: store it as one that we show.")]}
             )
         if kind == CredentialKind.CERTIFICATE:
             if certificate.strip():
@@ -82,7 +83,7 @@ def credential_check_inbound(*, party: Party, kind: str, username: str = "", cer
     """What `credential_issue` would refuse of these. Raises InvalidInput."""
     credential = Credential(party=party, direction=CredentialDirection.INBOUND, kind=kind)
     if kind not in (CredentialKind.BASIC, CredentialKind.BEARER, CredentialKind.CERTIFICATE):
-        raise InvalidInput({"kind": ["A partner shows us a user name, a token or a certificate."]})
+        raise InvalidInput({"kind": [_("A partner shows us a user name, a token or a certificate.")]})
     if kind == CredentialKind.CERTIFICATE:
         _checked_fingerprint(_take_certificate(credential, certificate))
     if kind == CredentialKind.BASIC:
@@ -150,7 +151,11 @@ def credential_revoke(*, credential: Credential) -> Credential:
     with writing():
         credential = Credential.objects.get(pk=credential.pk)
         if credential.revoked_at is not None:
-            raise WrongState("revoked", "revoke", f"It was revoked at {credential.revoked_at:%Y-%m-%d %H:%M:%S} UTC.")
+            raise WrongState(
+                "revoked",
+                "revoke",
+                _("It was revoked at {time} UTC.").format(time=f"{credential.revoked_at:%Y-%m-%d %H:%M:%S}"),
+            )
         credential.revoked_at = clock.now()
         credential.save(update_fields=["revoked_at"])
         return credential
@@ -178,29 +183,30 @@ def credentials_reencrypt() -> int:
 def _check_period(credential: Credential) -> None:
     start, end = credential.valid_from, credential.valid_until
     errors = {
-        field: ["A time zone is missing: write the instant with one, such as 2027-01-31T00:00:00Z."]
+        field: [_("A time zone is missing: write the instant with one, such as 2027-01-31T00:00:00Z.")]
         for field, instant in (("valid_from", start), ("valid_until", end))
         if instant is not None and instant.tzinfo is None
     }
     if not errors and start is not None and end is not None and start >= end:
-        errors["valid_until"] = ["The credential would expire before it becomes valid: choose a later expiry."]
+        errors["valid_until"] = [_("The credential would expire before it becomes valid: choose a later expiry.")]
     if errors:
         raise InvalidInput(errors)
 
 
 def _check_secret(secret: str, *, minimum: int, token: bool) -> None:
     if not minimum <= len(secret) <= MAX_SECRET_LENGTH:
-        raise InvalidInput({"secret": [f"The secret needs {minimum} to {MAX_SECRET_LENGTH} characters."]})
+        text = _("The secret needs {least} to {most} characters.").format(least=minimum, most=MAX_SECRET_LENGTH)
+        raise InvalidInput({"secret": [text]})
     if not is_clean(secret):
-        raise InvalidInput({"secret": ["There is a control character in the secret: remove it."]})
+        raise InvalidInput({"secret": [_("There is a control character in the secret: remove it.")]})
     if token and not all("!" <= character <= "~" for character in secret):
-        raise InvalidInput({"secret": ["A token holds ASCII letters, digits and signs, and no space."]})
+        raise InvalidInput({"secret": [_("A token holds ASCII letters, digits and signs, and no space.")]})
 
 
 def _checked_username(username: str) -> str:
     name = username.strip()
     if not name or ":" in name or not is_clean(name):
-        raise InvalidInput({"username": ["Enter a user name, without a colon in it (HTTP Basic, RFC 7617)."]})
+        raise InvalidInput({"username": [_("Enter a user name, without a colon in it (HTTP Basic, RFC 7617).")]})
     return name
 
 
@@ -214,11 +220,10 @@ def _check_username_free(credential: Credential) -> None:
         revoked_at__isnull=True,
     )
     if alive.exclude(party=credential.party_id).exists():
-        raise InvalidInput({"username": ["Another party uses this user name: choose one that only this party has."]})
+        raise InvalidInput({"username": [_("Another party uses this user name: choose one that only this party has.")]})
     if alive.count() >= MAX_VALID_AT_ONCE:
-        raise InvalidInput(
-            {"username": [f"This user name has {MAX_VALID_AT_ONCE} passwords already: revoke one that is not in use."]}
-        )
+        text = _("This user name has {count} passwords already: revoke one that is not in use.")
+        raise InvalidInput({"username": [text.format(count=MAX_VALID_AT_ONCE)]})
 
 
 def _take_certificate(credential: Credential, text: str) -> str:
@@ -236,11 +241,10 @@ def _checked_fingerprint(text: str) -> str:
     fingerprint = normalise_fingerprint(text)
     if fingerprint is None:
         raise InvalidInput(
-            {"fingerprint": ["A SHA-256 fingerprint has 64 hexadecimal digits; colons between them are fine."]}
+            {"fingerprint": [_("A SHA-256 fingerprint has 64 hexadecimal digits; colons between them are fine.")]}
         )
     alive = Credential.objects.filter(fingerprint=fingerprint, revoked_at__isnull=True).select_related("party").first()
     if alive is not None:
-        raise InvalidInput(
-            {"fingerprint": [f"{alive.party} has this certificate already: revoke that credential first."]}
-        )
+        text = _("{party} has this certificate already: revoke that credential first.").format(party=alive.party)
+        raise InvalidInput({"fingerprint": [text]})
     return fingerprint

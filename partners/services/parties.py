@@ -8,6 +8,7 @@ from typing import Any
 from zoneinfo import available_timezones
 
 from django.db.models import Q, QuerySet
+from django.utils.translation import gettext as _
 
 from partners import certificates, transports
 from partners.addresses import host_key_fault, host_keys, normalise_uri
@@ -56,13 +57,13 @@ def party_update(
         is_own = settings.get("is_own")
         if is_own is not None and is_own != party.is_own and _agreements_of(party).exists():
             raise WrongState(
-                "in use", "change whether it is ours", "Agreements name this party: create another party instead."
+                "in use", "change whether it is ours", _("Agreements name this party: create another party instead.")
             )
         if identifiers is not None and not identifiers and _in_force(party):
             raise WrongState(
                 "in use",
                 "remove all identifiers",
-                "An agreement in force writes them into messages: enter the new identifier in the same step.",
+                _("An agreement in force writes them into messages: enter the new identifier in the same step."),
             )
         assign(party, PARTY, settings)
         _check_time_zone(party)
@@ -82,10 +83,16 @@ def party_archive(*, party: Party) -> Party:
     with writing():
         party = Party.objects.get(pk=party.pk)
         if party.archived_at is not None:
-            raise WrongState("archived", "archive", f"It was archived at {party.archived_at:%Y-%m-%d %H:%M:%S} UTC.")
+            raise WrongState(
+                "archived",
+                "archive",
+                _("It was archived at {time} UTC.").format(time=f"{party.archived_at:%Y-%m-%d %H:%M:%S}"),
+            )
         active = AgreementVersion.objects.filter(agreement__in=_agreements_of(party), state=VersionState.ACTIVE)
         if (version := active.select_related("agreement").first()) is not None:
-            raise WrongState("in use", "archive", f"Agreement {version} is active: disable it first.")
+            raise WrongState(
+                "in use", "archive", _("Agreement {version} is active: disable it first.").format(version=version)
+            )
         party.archived_at = clock.now()
         party.save(update_fields=["archived_at", "updated_at"])
     return party
@@ -96,7 +103,7 @@ def party_restore(*, party: Party) -> Party:
     with writing():
         party = Party.objects.get(pk=party.pk)
         if party.archived_at is None:
-            raise WrongState("in use", "restore", "It is not archived.")
+            raise WrongState("in use", "restore", _("It is not archived."))
         party.archived_at = None
         party.save(update_fields=["archived_at", "updated_at"])
     return party
@@ -147,8 +154,10 @@ def _require_unused(endpoint: Endpoint) -> None:
         raise WrongState(
             version.state,
             "change the endpoint's URIs",
-            f"Agreement {version} uses this endpoint. Create another endpoint with the new URI, "
-            "and activate a new version of the agreement that names it.",
+            _(
+                "Agreement {version} uses this endpoint. Create another endpoint with the new URI, "
+                "and activate a new version of the agreement that names it."
+            ).format(version=version),
         )
 
 
@@ -167,7 +176,8 @@ def _save_endpoint(endpoint: Endpoint) -> None:
         same = Endpoint.objects.filter(uri__iexact=endpoint.uri.strip()).exclude(pk=endpoint.pk).select_related("party")
         for other in same:
             if normalise_uri(other.uri) == normalise_uri(endpoint.uri):
-                errors["uri"] = [f"{other.party} has an endpoint with this URI already: use that one, or another URI."]
+                text = _("{party} has an endpoint with this URI already: use that one, or another URI.")
+                errors["uri"] = [text.format(party=other.party)]
     if errors:
         raise InvalidInput(errors)
     save_checked(endpoint)
@@ -179,12 +189,12 @@ def _server_faults(endpoint: Endpoint, transport: Transport) -> dict[str, list[s
     endpoint.server = endpoint.server.strip()
     endpoint.host_key = " ".join(host_keys(endpoint.host_key))
     if "server" not in transport.fields and endpoint.server:
-        text = f"{transport.label} goes to the address itself: leave the server empty, or choose mail or files."
-        errors["server"] = [text]
+        text = _("{transport} goes to the address itself: leave the server empty, or choose mail or files.")
+        errors["server"] = [text.format(transport=transport.label)]
     elif fault := transport.server_fault(endpoint.server):
         errors["server"] = [fault[1]]
     if "host_key" not in transport.fields and endpoint.host_key:
-        errors["host_key"] = ["Only file servers (SFTP) have one: leave it empty."]
+        errors["host_key"] = [_("Only file servers (SFTP) have one: leave it empty.")]
     elif endpoint.host_key and (sentence := host_key_fault(endpoint.host_key)):
         errors["host_key"] = [sentence]
     return errors
@@ -198,29 +208,31 @@ def _trust_faults(endpoint: Endpoint, transport: Transport) -> dict[str, list[st
     except ValueError as error:
         errors["trusted_certificates"] = [str(error)]
     if endpoint.trusted_certificates and "trusted_certificates" not in transport.fields:
-        errors["trusted_certificates"] = [f"{transport.label} shows no certificate: leave this empty."]
+        errors["trusted_certificates"] = [
+            _("{transport} shows no certificate: leave this empty.").format(transport=transport.label)
+        ]
         if "host_key" in transport.fields:
-            errors["trusted_certificates"] = ["File servers (SFTP) are known by their host key: leave this empty."]
+            errors["trusted_certificates"] = [_("File servers (SFTP) are known by their host key: leave this empty.")]
     elif endpoint.trusted_certificates and transport.relayed and not endpoint.server:
-        errors["trusted_certificates"] = ["They are of the endpoint's own mail server: enter that server too."]
+        errors["trusted_certificates"] = [_("They are of the endpoint's own mail server: enter that server too.")]
     address = endpoint.service_address.strip()
     endpoint.service_address = f"{address}/" if address and not address.endswith("/") else address
     if address and (fault := uri_fault(endpoint.service_address, HTTP.name)):
         errors["service_address"] = [fault[1]]
     elif "?" in address:
-        errors["service_address"] = ["Names are appended to this address: leave out everything from the ? on."]
+        errors["service_address"] = [_("Names are appended to this address: leave out everything from the ? on.")]
     return errors
 
 
 def _check_time_zone(party: Party) -> None:
     if party.time_zone and party.time_zone not in available_timezones():
-        raise InvalidInput({"time_zone": ["There is no such time zone: enter an IANA name such as Europe/Berlin."]})
+        raise InvalidInput({"time_zone": [_("There is no such time zone: enter an IANA name such as Europe/Berlin.")]})
 
 
 def _replace_groups(party: Party, groups: Sequence[uuid.UUID]) -> None:
     found = list(PartnerGroup.objects.filter(pk__in=groups))
     if len(found) != len(set(groups)):
-        raise InvalidInput({"groups": ["There is no such partner group: choose from the list of groups."]})
+        raise InvalidInput({"groups": [_("There is no such partner group: choose from the list of groups.")]})
     party.groups.set(found)
 
 
@@ -231,13 +243,17 @@ def _replace_identifiers(party: Party, identifiers: Sequence[tuple[str, str]]) -
     for rank, (context, value) in enumerate(identifiers):
         taken = PartyIdentifier.objects.filter(context=context.strip(), value=value.strip()).select_related("party")
         if (other := taken.first()) is not None:
-            archived = ", which is archived" if other.party.archived_at else ""
-            whose = "it is given twice" if other.party_id == party.pk else f"it belongs to {other.party}{archived}"
-            errors.append(f"Identifier {rank + 1}: {other}: {whose}.")
+            if other.party_id == party.pk:
+                said = _("Identifier {position}: {identifier}: it is given twice.")
+            elif other.party.archived_at:
+                said = _("Identifier {position}: {identifier}: it belongs to {party}, which is archived.")
+            else:
+                said = _("Identifier {position}: {identifier}: it belongs to {party}.")
+            errors.append(said.format(position=rank + 1, identifier=other, party=other.party))
             continue
         try:
             save_checked(PartyIdentifier(party=party, context=context, value=value, rank=rank))
         except PartnersError as error:
-            errors.append(f"Identifier {rank + 1}: {error}")
+            errors.append(_("Identifier {position}: {error}").format(position=rank + 1, error=error))
     if errors:
         raise InvalidInput({"identifiers": errors})

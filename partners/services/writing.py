@@ -11,6 +11,7 @@ from typing import Any
 from django.core.exceptions import ValidationError
 from django.db import models, transaction
 from django.db.models import F
+from django.utils.translation import gettext as _
 
 from partners import registry
 from partners.exceptions import InvalidInput
@@ -44,7 +45,7 @@ def save_checked(instance: models.Model) -> None:
             setattr(instance, field.attname, text)
             allowed = "\n\r\t" if isinstance(field, models.TextField) else ""
             if not is_clean(text, allowed):
-                errors[field.name] = ["There is a control character in this text: remove it."]
+                errors[field.name] = [_("There is a control character in this text: remove it.")]
     # PostgreSQL refuses NUL with an exception of its own, so that full_clean must not get to see it.
     if errors:
         raise InvalidInput(errors)

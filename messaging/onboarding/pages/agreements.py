@@ -8,6 +8,7 @@ from typing import Any
 from django.contrib import messages as notices
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import resolve_url
+from django.utils.translation import gettext as _
 
 from messaging.access.selectors.reach import read_id
 from messaging.console.access import Person, actor, requires
@@ -24,6 +25,7 @@ from messaging.resource import Verb
 from partners import selectors, services
 from partners.choices import VersionState
 from partners.models import Agreement, AgreementVersion
+from rmhub.language import gettext_lazy
 
 SCOPE = "agreements:write"
 
@@ -35,62 +37,70 @@ def _new_version(*, agreement_id: uuid.UUID, actor: Actor, reason: str, expected
 
 ACTIVATE = Verb(
     "activate",
-    "Activate",
+    gettext_lazy("Activate"),
     "player-play",
     "primary",
     onboarding.version_activate,
-    ("Messages that are submitted from now on run under it.", "The version that was active is retired."),
-    "An active version is frozen: changing it starts a new one. Messages on their way keep the version they have.",
-    ("Tested with the partner", "Go-live"),
-    "is active",
+    (
+        gettext_lazy("Messages that are submitted from now on run under it."),
+        gettext_lazy("The version that was active is retired."),
+    ),
+    gettext_lazy(
+        "An active version is frozen: changing it starts a new one. Messages on their way keep the version they have."
+    ),
+    (gettext_lazy("Tested with the partner"), gettext_lazy("Go-live")),
+    gettext_lazy("is active"),
     scope=SCOPE,
 )
 DISCARD = Verb(
     "discard",
-    "Discard",
+    gettext_lazy("Discard"),
     "x",
     "danger",
     onboarding.version_discard,
-    ("The draft is deleted.", "With the only version, its agreement goes too."),
-    "A draft that is discarded is gone; the audit log keeps what it was.",
-    ("Not needed",),
-    "is discarded",
+    (gettext_lazy("The draft is deleted."), gettext_lazy("With the only version, its agreement goes too.")),
+    gettext_lazy("A draft that is discarded is gone; the audit log keeps what it was."),
+    (gettext_lazy("Not needed"),),
+    gettext_lazy("is discarded"),
     scope=SCOPE,
 )
 DISABLE = Verb(
     "disable",
-    "Disable",
+    gettext_lazy("Disable"),
     "ban",
     "danger",
     onboarding.agreement_disable,
-    ("Its pairs are disabled: nothing is sent or taken under it.", "What waits stays where it is."),
-    "Nothing here is irreversible: enable it and its pairs go on.",
-    ("Contract paused", "Investigation", "Contract ended"),
-    "is disabled",
+    (
+        gettext_lazy("Its pairs are disabled: nothing is sent or taken under it."),
+        gettext_lazy("What waits stays where it is."),
+    ),
+    gettext_lazy("Nothing here is irreversible: enable it and its pairs go on."),
+    (gettext_lazy("Contract paused"), gettext_lazy("Investigation"), gettext_lazy("Contract ended")),
+    gettext_lazy("is disabled"),
     scope=SCOPE,
 )
 ENABLE = Verb(
     "enable",
-    "Enable",
+    gettext_lazy("Enable"),
     "player-play",
     "primary",
     onboarding.agreement_enable,
-    ("The version that was active is in force again.", "What waits on its pairs is sent."),
-    "What is sent cannot be taken back.",
-    ("Used again",),
-    "is in force again",
+    (gettext_lazy("The version that was active is in force again."), gettext_lazy("What waits on its pairs is sent.")),
+    gettext_lazy("What is sent cannot be taken back."),
+    (gettext_lazy("Used again"),),
+    gettext_lazy("is in force again"),
     scope=SCOPE,
 )
 NEW_VERSION = Verb(
     "new-version",
-    "New version",
+    gettext_lazy("New version"),
     "plus",
     "",
     _new_version,
-    ("The latest version once more, as a draft that can be edited.",),
-    "The active version stays in force until the draft is activated.",
-    ("Terms changed", "New endpoint"),
-    "has a draft",
+    (gettext_lazy("The latest version once more, as a draft that can be edited."),),
+    gettext_lazy("The active version stays in force until the draft is activated."),
+    (gettext_lazy("Terms changed"), gettext_lazy("New endpoint")),
+    gettext_lazy("has a draft"),
     scope=SCOPE,
 )
 VERBS = {verb.slug: verb for verb in (NEW_VERSION, DISABLE, ENABLE)}
@@ -102,14 +112,14 @@ def agreement_of(reference: str) -> Agreement:
     try:
         return selectors.agreement(read_id("agr", reference))
     except Agreement.DoesNotExist as error:
-        raise Http404(f"There is no agreement {reference}.") from error
+        raise Http404(_("There is no agreement {reference}.").format(reference=reference)) from error
 
 
 def version_of(agreement: Agreement, number: int) -> AgreementVersion:
     """One version with all that belongs to its terms. Raises Http404."""
     found = next((one.pk for one in agreement.versions.all() if one.number == number), None)
     if found is None:
-        raise Http404(f"{agreement.tpa_id} has no version {number}.")
+        raise Http404(_("{agreement} has no version {number}.").format(agreement=agreement.tpa_id, number=number))
     return selectors.version(found)
 
 
@@ -125,11 +135,11 @@ def buttons(version: AgreementVersion, agreement: Agreement, who: Person) -> lis
         wrong = any(one.level is services.Level.ERROR for one in services.version_validate(version=version))
         for verb in VERSION_VERBS.values():
             href = resolve_url("console:version-verb", reference, version.number, verb.slug)
-            why = "Something contradicts itself: see above." if wrong and verb is ACTIVATE else ""
+            why = _("Something contradicts itself: see above.") if wrong and verb is ACTIVATE else ""
             found.append(button(verb, href, who, why))
     else:
         drafted = VersionState.DRAFT in states
-        found.append(of_agreement(NEW_VERSION, "There is a draft already: edit or activate it." if drafted else ""))
+        found.append(of_agreement(NEW_VERSION, _("There is a draft already: edit or activate it.") if drafted else ""))
     if version.state == VersionState.ACTIVE:
         found.append(of_agreement(DISABLE))
     if version.state == VersionState.DISABLED:
@@ -143,15 +153,15 @@ def agreement_new(request: HttpRequest) -> HttpResponse:
 
     def do(values: dict[str, Any]) -> HttpResponse:
         made = onboarding.agreement_create(**values)
-        notices.success(request, f"{made.tpa_id} is created, as a draft.")
+        notices.success(request, _("{agreement} is created, as a draft.").format(agreement=made.tpa_id))
         return see_other("console:agreement", made.public_id)
 
     about = About(
-        "New agreement",
-        "Create agreement",
+        _("New agreement"),
+        _("Create agreement"),
         resolve_url("console:agreements"),
         (agreements_crumb(),),
-        lead="Version 1 is a draft: nothing is in force until you activate it.",
+        lead=_("Version 1 is a draft: nothing is in force until you activate it."),
     )
     ends = {name: request.GET[name] for name in NewAgreementForm.ENDS if name in request.GET}
     form = NewAgreementForm(request.POST if request.method == "POST" else None, initial=ends)
@@ -167,12 +177,12 @@ def version_edit(request: HttpRequest, reference: str, number: int) -> HttpRespo
 
     def do(values: dict[str, Any]) -> HttpResponse:
         onboarding.version_edit(agreement_id=agreement.pk, number=number, **values)
-        notices.success(request, f"Version {number} is changed.")
+        notices.success(request, _("Version {number} is changed.").format(number=number))
         return see_other(here)
 
     about = About(
-        f"Edit {agreement.tpa_id} v{number}",
-        f"Save version {number}",
+        _("Edit {agreement} v{number}").format(agreement=agreement.tpa_id, number=number),
+        _("Save version {number}").format(number=number),
         here,
         (agreements_crumb(), (f"{agreement.tpa_id} v{number}", here)),
         "agreement",
@@ -188,7 +198,7 @@ def agreement_verb(request: HttpRequest, reference: str, verb: str) -> HttpRespo
     """A new draft, out of force, or in force again."""
     chosen = VERBS.get(verb)
     if chosen is None:
-        raise Http404(f"There is no verb {verb} for agreements.")
+        raise Http404(_("There is no verb {verb} for agreements.").format(verb=verb))
 
     def subject() -> Subject:
         agreement = agreement_of(reference)
@@ -208,7 +218,7 @@ def version_verb(request: HttpRequest, reference: str, number: int, verb: str) -
     """Activates or discards a draft."""
     chosen = VERSION_VERBS.get(verb)
     if chosen is None:
-        raise Http404(f"There is no verb {verb} for versions.")
+        raise Http404(_("There is no verb {verb} for versions.").format(verb=verb))
 
     def subject() -> Subject:
         agreement = agreement_of(reference)

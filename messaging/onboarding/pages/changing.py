@@ -9,13 +9,20 @@ from typing import Any
 from django.contrib import messages as notices
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import resolve_url
+from django.utils.translation import gettext as _
 
 from messaging.console.access import Person, actor
 from messaging.console.rendering import page, see_other
 from messaging.deliveries.pages.triggers import once
 from messaging.onboarding.pages.forms import INVALID, REFUSED, Errors, PartnerForm, reason_of, refusals
 from messaging.resource import Verb
+from rmhub.language import gettext_lazy
 
+_INCOMPLETE = {
+    "partner": gettext_lazy("This form is not complete: open it again from the partner's page."),
+    "endpoint": gettext_lazy("This form is not complete: open it again from the endpoint's page."),
+    "agreement": gettext_lazy("This form is not complete: open it again from the agreement's page."),
+}
 Crumbs = tuple[tuple[str, str], ...]  # (text, URL) each
 
 
@@ -60,11 +67,11 @@ class Subject:
 
 
 def partners_crumb() -> tuple[str, str]:
-    return "Partners", resolve_url("console:partners")
+    return _("Partners"), resolve_url("console:partners")
 
 
 def agreements_crumb() -> tuple[str, str]:
-    return "Agreements", resolve_url("console:agreements")
+    return _("Agreements"), resolve_url("console:agreements")
 
 
 def form_page(
@@ -87,7 +94,7 @@ def form_page(
         if about.version:
             given["expected"] = version = request.POST.get("version", "")
             if not version:
-                form.add_error(None, f"This form is not complete: open it again from the {about.whose}'s page.")
+                form.add_error(None, _INCOMPLETE[about.whose])
         if not form.errors:
             try:
                 return do(form.settings | given)
@@ -108,13 +115,13 @@ def form_page(
 def button(verb: Verb, href: str, who: Person, why_not: str = "") -> Button:
     """The button, off when the person's role does not have the verb's scope."""
     missing = who.lacks(verb.scope)
-    return Button(verb, href, f"Needs the role {missing}." if missing else why_not)
+    return Button(verb, href, _("Needs the role {role}.").format(role=missing) if missing else why_not)
 
 
 def why_not(who: Person, scope: str) -> str:
     """Why somebody cannot press what needs the scope; "" when they can."""
     missing = who.lacks(scope)
-    return f"Needs the role {missing}." if missing else ""
+    return _("Needs the role {role}.").format(role=missing) if missing else ""
 
 
 def act(
@@ -137,7 +144,7 @@ def act(
                 verb.service(**subject.key, actor=actor(request), reason=reason_of(request), expected=version)
                 notices.success(request, f"{subject.name} {verb.done}.")
                 return see_other(to() if to is not None else subject.href)
-            errors, status = {"": ["This form is not complete: open it again from the page that it is on."]}, 422
+            errors, status = {"": [_("This form is not complete: open it again from the page that it is on.")]}, 422
         except REFUSED as error:
             subject, errors, status = read(), refusals(error), 409
         except INVALID as error:
@@ -145,7 +152,7 @@ def act(
     context = {
         "verb": verb,
         "form": "console/parts/verb_form.html",
-        "title": f"{verb.label}: {subject.name}",
+        "title": _("{verb}: {name}").format(verb=verb.label, name=subject.name),
         "href": subject.href,
         "version": subject.version,
         "crumbs": [*((href, name) for name, href in subject.crumbs), (subject.href, subject.name)],

@@ -9,12 +9,14 @@ from typing import Any
 from django import forms
 from django.core.exceptions import ValidationError
 from django.utils.text import capfirst
+from django.utils.translation import gettext as _
 
 from messaging.access.selectors.reach import read_id
 from messaging.console import zones
 from partners import certificates
 from partners.models import Party
 from rmhub.ids import BadPublicId
+from rmhub.language import gettext_lazy
 
 Choices = list[tuple[str, str]]
 
@@ -51,7 +53,9 @@ class PemFile(forms.FileField):
             return ""
         if data.size is None or data.size > certificates.MAX_TEXT:
             most = certificates.MAX_TEXT
-            raise ValidationError(f"The file is too long: certificates have at most {most} bytes together.")
+            raise ValidationError(
+                _("The file is too long: certificates have at most {most} bytes together.").format(most=most)
+            )
         try:
             return certificates.read_upload(data.read())
         except ValueError as error:
@@ -68,7 +72,7 @@ class InstantField(forms.CharField):
             return None
         found = zones.read_local(value, self.zone)
         if found is None:
-            raise ValidationError("Write a date, such as 2027-01-31, or with a time: 2027-01-31T12:00.")
+            raise ValidationError(_("Write a date, such as 2027-01-31, or with a time: 2027-01-31T12:00."))
         return found
 
 
@@ -78,6 +82,7 @@ class NamedField(forms.ChoiceField):
     def __init__(self, label: str, *, prefix: str = "", blank: str = "", help_text: str = "") -> None:
         self.prefix, self.blank = prefix, blank
         super().__init__(label=label, help_text=help_text)
+        self.widget.attrs["translate"] = "no"  # names
 
     def to_python(self, value: Any) -> Any:
         if not self.prefix:
@@ -85,7 +90,7 @@ class NamedField(forms.ChoiceField):
         try:
             return read_id(self.prefix, value or "")
         except BadPublicId as error:
-            raise ValidationError("Choose one of the list.") from error
+            raise ValidationError(_("Choose one of the list.")) from error
 
     def valid_value(self, value: object) -> bool:
         return True  # the service looks for it
@@ -104,7 +109,7 @@ class ZoneField(forms.ChoiceField):
     def __init__(self) -> None:
         model = Party._meta.get_field("time_zone")
         super().__init__(required=False, label=capfirst(model.verbose_name), help_text=model.help_text)
-        self.known = [("", "Not known"), *((name, name) for name in zones.names())]
+        self.known = [("", gettext_lazy("Not known")), *((name, name) for name in zones.names())]
         self.choices = self.known
 
     def prepare_value(self, value: Any) -> Any:
@@ -129,13 +134,15 @@ def read_identifiers(text: str) -> list[tuple[str, str]]:
     for number, line in enumerate(text.splitlines(), start=1):
         if not line.strip():
             continue
-        scheme, _, value = line.strip().partition(" ")
-        if not value:
-            scheme, _, value = line.strip().rpartition(":")
+        scheme, blank, value = line.strip().partition(" ")
+        if not blank:
+            scheme, blank, value = line.strip().rpartition(":")
         scheme = scheme.removesuffix(":")
         if not scheme or not value.strip():
             raise ValueError(
-                f"Line {number}: write the type, a space or a colon, and the value, such as DUNS 123456789."
+                _("Line {number}: write the type, a space or a colon, and the value, such as DUNS 123456789.").format(
+                    number=number
+                )
             )
         found.append((scheme, value.strip()))
     return found
@@ -152,8 +159,10 @@ def read_services(text: str) -> list[tuple[str, str, str]]:
         direction = direction or "both"
         if not service or direction not in ("send", "receive", "both"):
             raise ValueError(
-                f"Line {number}: write the service, a bar, the action, a bar and send, receive or both, "
-                "such as urn:orders | * | both."
+                _(
+                    "Line {number}: write the service, a bar, the action, a bar and send, receive or both, "
+                    "such as urn:orders | * | both."
+                ).format(number=number)
             )
         found.append((service, action or "*", direction))
     return found
@@ -168,7 +177,7 @@ class GroupsField(forms.MultipleChoiceField):
         try:
             return [read_id("grp", one) for one in value or ()]
         except BadPublicId as error:
-            raise ValidationError("There is no such group.") from error
+            raise ValidationError(_("There is no such group.")) from error
 
     def valid_value(self, value: object) -> bool:
         return True

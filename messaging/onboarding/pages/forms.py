@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import tzinfo
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 from django import forms
 from django.http import HttpRequest
 from django.utils.http import url_has_allowed_host_and_scheme
+from django.utils.translation import pgettext_lazy
 
 from messaging.console.forms import MOST_CHOICES, Group, SettingsForm
 from messaging.exceptions import ApplicationError, InvalidSubmission, Stale, WrongState
@@ -32,12 +33,13 @@ from partners.exceptions import InvalidInput, PartnersError
 from partners.exceptions import WrongState as PartnersWrongState
 from partners.models import ENDPOINT, RECOVERY, TERMS, AgreementVersion, Credential, Endpoint, PartnerGroup, Party
 from partners.rules import BY_PROFILE
+from rmhub.language import gettext_lazy
 
 Errors = dict[str, list[str]]
 # What services refuse: for bad values, and because of the state that things are in.
 INVALID = (InvalidSubmission, InvalidInput)
 REFUSED = (Stale, WrongState, PartnersWrongState)
-NUMBER = "A whole number is needed here."
+NUMBER = gettext_lazy("A whole number is needed here.")
 _MOST_GROUPS = 100
 _CERTIFICATE, _SSH_KEY, _BASIC = CredentialKind.CERTIFICATE, CredentialKind.SSH_KEY, CredentialKind.BASIC
 
@@ -124,16 +126,18 @@ class PartyForm(PartnerForm):
     """The form of a party."""
 
     groups: ClassVar[tuple[Group, ...]] = (
-        Group("Who they are", ("name", "identifiers")),
-        Group("Contact", ("contact", "time_zone", "hours")),
+        Group(gettext_lazy("Who they are"), ("name", "identifiers")),
+        Group(gettext_lazy("Contact"), ("contact", "time_zone", "hours")),
     )
     placeholders = {"identifiers": "DUNS 123456789", "hours": "Mon-Fri 8-17"}
     identifiers = RowsField(
         read_identifiers,
         " ",
         wanted=True,
-        label="Party identifiers",
-        help_text="One a line: type, space or colon, value. The first is the one that we write into messages.",
+        label=gettext_lazy("Party identifiers"),
+        help_text=gettext_lazy(
+            "One a line: type, space or colon, value. The first is the one that we write into messages."
+        ),
     )
 
     time_zone = ZoneField()
@@ -146,7 +150,7 @@ class PartyForm(PartnerForm):
 class NewPartyForm(PartyForm):
     """The form of a party and nothing else; the wizard makes a partner with all that belongs to it."""
 
-    groups = (*PartyForm.groups, Group("Ownership", ("is_own",)))
+    groups = (*PartyForm.groups, Group(gettext_lazy("Ownership"), ("is_own",)))
 
     class Meta(PartyForm.Meta):
         fields = (*PartyForm.Meta.fields, "is_own")
@@ -171,16 +175,20 @@ def _of_transports(name: str) -> tuple[str, ...]:
 class EndpointForm(PartnerForm):
     """The form of an endpoint."""
 
-    note = "Its URIs are fixed while an agreement in force uses it; all the rest takes effect within a second."
+    note = gettext_lazy(
+        "Its URIs are fixed while an agreement in force uses it; all the rest takes effect within a second."
+    )
     groups: ClassVar[tuple[Group, ...]] = (
-        Group("Where messages go", ("transport", "uri", "service_address")),
+        Group(gettext_lazy("Where messages go"), ("transport", "uri", "service_address")),
         Group(
-            "Trusted certificates", ("trusted_certificates", "certificates_file", "host_key"), "HTTPS and mail servers."
+            gettext_lazy("Trusted certificates"),
+            ("trusted_certificates", "certificates_file", "host_key"),
+            gettext_lazy("HTTPS and mail servers."),
         ),
         Group(
-            "Alternative addresses",
+            gettext_lazy("Alternative addresses"),
             ("name", "address", "error_uri", "error_address", "server", "connect_timeout", "read_timeout"),
-            "Only where it differs from the URI: a proxy, a relay, errors that go elsewhere.",
+            gettext_lazy("Only where it differs from the URI: a proxy, a relay, errors that go elsewhere."),
             folded=True,
         ),
     )
@@ -196,7 +204,9 @@ class EndpointForm(PartnerForm):
         "host_key": "SHA256:…",
     }
     uploads = {"certificates_file": "trusted_certificates"}
-    certificates_file = PemFile(label="… or from a file", help_text="PEM or DER. It takes the place of the text.")
+    certificates_file = PemFile(
+        label=gettext_lazy("… or from a file"), help_text=gettext_lazy("PEM or DER. It takes the place of the text.")
+    )
 
     class Meta:
         model = Endpoint
@@ -217,7 +227,7 @@ class CredentialForm(PartnerForm):
 
     groups = (
         Group(
-            "Credential",
+            gettext_lazy("Credential"),
             (
                 *("direction", "kind", "label", "username", "secret"),
                 *("certificate", "certificate_file", "fingerprint", "valid_from", "valid_until"),
@@ -232,19 +242,23 @@ class CredentialForm(PartnerForm):
     }
     uploads = {"certificate_file": "certificate"}
     secret = forms.CharField(
-        label="Password, token or key",
-        help_text="What the partner gave us; an SSH key, or our certificate with its private key, as PEM. For one that "
-        "the partner shows us leave it empty: the hub makes one up. Kept encrypted, never shown.",
+        label=gettext_lazy("Password, token or key"),
+        help_text=gettext_lazy(
+            "What the partner gave us; an SSH key, or our certificate with its private key, as PEM. For one that "
+            "the partner shows us leave it empty: the hub makes one up. Kept encrypted, never shown."
+        ),
         widget=SecretText,
         strip=False,
     )
     certificate = forms.CharField(
-        label="Their certificate",
-        help_text="PEM text of the certificate that the partner shows us.",
+        label=gettext_lazy("Their certificate"),
+        help_text=gettext_lazy("PEM text of the certificate that the partner shows us."),
         widget=forms.Textarea,
     )
-    certificate_file = PemFile(label="… or from a file", help_text="PEM or DER.")
-    fingerprint = forms.CharField(label="… or its SHA-256 fingerprint", help_text="64 hexadecimal digits.")
+    certificate_file = PemFile(label=gettext_lazy("… or from a file"), help_text=gettext_lazy("PEM or DER."))
+    fingerprint = forms.CharField(
+        label=gettext_lazy("… or its SHA-256 fingerprint"), help_text=gettext_lazy("64 hexadecimal digits.")
+    )
 
     class Meta:
         model = Credential
@@ -287,21 +301,21 @@ class TermsForm(PartnerForm):
     """The terms of an agreement version."""
 
     groups: ClassVar[tuple[Group, ...]] = _and_the_rest(
-        Group("What is sent", ("services", "profile", "semantics")),
+        Group(gettext_lazy("What is sent"), ("services", "profile", "semantics")),
         Group(
-            "Transactions",
+            gettext_lazy("Transactions"),
             ("coordination_version", "soap_version", "addressing_profile", "addressing_strict", "other_servers"),
-            "What both sides write. Everything is read.",
+            gettext_lazy("What both sides write. Everything is read."),
         ),
         Group(
-            "Reliability",
+            gettext_lazy("Reliability"),
             (
                 *("timeout", "retries", "retry_interval", "repeat_interval", "repeat_interval_max", "partner_window"),
                 *("resend_schedule", "time_to_live", "ordered", "memory_window", "max_message_bytes"),
             ),
         ),
         Group(
-            "Answers",
+            gettext_lazy("Answers"),
             (
                 *("exchange_mode", "exchange_identity", "final_receipt", "final_receipt_within"),
                 *("order_ack_timeout", "max_order_ack_delay"),
@@ -309,20 +323,24 @@ class TermsForm(PartnerForm):
             folded=True,
         ),
         Group(
-            "Service level",
+            gettext_lazy("Service level"),
             ("acknowledged_within", "acknowledged_percent", "processed_within", "processed_percent"),
-            "Targets for each calendar month (UTC). They change nothing of what is sent: they are measured.",
+            gettext_lazy(
+                "Targets for each calendar month (UTC). They change nothing of what is sent: they are measured."
+            ),
             folded=True,
         ),
-        Group("Advanced", _FINE_POINTS, folded=True),
+        Group(gettext_lazy("Advanced"), _FINE_POINTS, folded=True),
     )
     only = _of_profiles()
     placeholders = {"services": "urn:orders | * | both"}
     services = RowsField(
         read_services,
         " | ",
-        label="Services and actions",
-        help_text="One a line: the service, a bar, the action (* = every action), a bar, and send, receive or both.",
+        label=gettext_lazy("Services and actions"),
+        help_text=gettext_lazy(
+            "One a line: the service, a bar, the action (* = every action), a bar, and send, receive or both."
+        ),
     )
 
     class Meta:
@@ -351,15 +369,20 @@ class NewAgreementForm(TermsForm):
 
     ENDS = ("own_party", "partner", "own_endpoint", "partner_endpoint")
     groups = (
-        Group("Agreement", ("tpa_id", "name", *ENDS)),
+        Group(gettext_lazy("Agreement"), ("tpa_id", "name", *ENDS)),
         *TermsForm.groups,
     )
-    tpa_id = forms.CharField(label="TPAId", help_text="It is in every message, so both sides must use the same one.")
-    name = forms.CharField()
-    own_party = NamedField("Our party", prefix="par", blank="Choose one")
-    partner = NamedField("Partner", prefix="par", blank="Choose one")
-    own_endpoint = NamedField("Our endpoint", prefix="end", blank="Choose one")
-    partner_endpoint = NamedField("The partner's endpoint", prefix="end", blank="Choose one")
+    tpa_id = forms.CharField(
+        label="TPAId",
+        help_text=gettext_lazy("It is in every message, so both sides must use the same one."),
+    )
+    name = forms.CharField(label=gettext_lazy("Name"))
+    own_party = NamedField(gettext_lazy("Our party"), prefix="par", blank=gettext_lazy("Choose one"))
+    partner = NamedField(gettext_lazy("Partner"), prefix="par", blank=gettext_lazy("Choose one"))
+    own_endpoint = NamedField(gettext_lazy("Our endpoint"), prefix="end", blank=gettext_lazy("Choose one"))
+    partner_endpoint = NamedField(
+        gettext_lazy("The partner's endpoint"), prefix="end", blank=gettext_lazy("Choose one")
+    )
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -372,9 +395,9 @@ class NewAgreementForm(TermsForm):
 class VersionForm(TermsForm):
     """The form of a draft."""
 
-    groups = (Group("Endpoints", ("own_endpoint", "partner_endpoint", "note")), *TermsForm.groups)
-    own_endpoint = NamedField("Ours", prefix="end")
-    partner_endpoint = NamedField("The partner's", prefix="end")
+    groups = (Group(gettext_lazy("Endpoints"), ("own_endpoint", "partner_endpoint", "note")), *TermsForm.groups)
+    own_endpoint = NamedField(gettext_lazy("Ours"), prefix="end")
+    partner_endpoint = NamedField(cast(str, pgettext_lazy("endpoint", "The partner's")), prefix="end")
 
     class Meta(TermsForm.Meta):
         fields = TERMS

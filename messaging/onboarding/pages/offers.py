@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from django.utils.safestring import SafeString
+from django.utils.translation import gettext as _
 
 from messaging.choices import OfferState
 from messaging.console import cells
@@ -11,12 +12,13 @@ from messaging.console.resource import Column, ListPage, Pages
 from messaging.models import OfferedCertificate
 from messaging.onboarding.services.offers import OFFERS
 from messaging.templatetags.hub import ago, state
+from rmhub.language import gettext_lazy
 
 
 def _certificate(offer: OfferedCertificate) -> SafeString:
     return cells.joined(
         cells.span("strong", offer.facts.title),
-        cells.below(f"expires on {offer.facts.not_after:%Y-%m-%d}"),
+        cells.below(_("expires on {date}").format(date=f"{offer.facts.not_after:%Y-%m-%d}")),
         cells.below(offer.fingerprint, "mono wrap"),
     )
 
@@ -52,29 +54,36 @@ def _decision(offer: OfferedCertificate) -> SafeString | str:
 PAGES = Pages(
     resource=OFFERS,
     listing=ListPage(
-        lead="Partners upload their new certificates in the partner portal. None is trusted before it is accepted: "
-        "compare its fingerprint with the partner over another channel first.",
-        caption="Certificates that partners offered, newest first",
+        lead=gettext_lazy(
+            "Partners upload their new certificates in the partner portal. None is trusted before it is accepted: "
+            "compare its fingerprint with the partner over another channel first."
+        ),
+        caption=gettext_lazy("Certificates that partners offered, newest first"),
         columns=(
-            Column("State", lambda offer: state("offer", offer.state), "nowrap"),
-            Column("Partner", lambda offer: cells.link(cells.to("partner", offer.party.public_id), offer.party)),
-            Column("Certificate", _certificate),
-            Column("Used for", _use),
-            Column("Offered", _offered, "nowrap"),
-            Column("Decision", _decision, "verb"),
+            Column(gettext_lazy("State"), lambda offer: state("offer", offer.state), "nowrap"),
+            Column(
+                gettext_lazy("Partner"),
+                lambda offer: cells.link(cells.to("partner", offer.party.public_id), offer.party),
+            ),
+            Column(gettext_lazy("Certificate"), _certificate),
+            Column(gettext_lazy("Used for"), _use),
+            Column(gettext_lazy("Offered"), _offered, "nowrap"),
+            Column(gettext_lazy("Decision"), _decision, "verb"),
         ),
         filters=(
             Filter(
                 "state",
-                "State",
+                gettext_lazy("State"),
                 "state",
                 {"": "", **{value: value for value in OfferState.values}},
-                (("", "Any state"), *OfferState.choices),
+                (("", gettext_lazy("Any state")), *OfferState.choices),
             ),
         ),
         icon="shield-check",
-        none_yet="No partner has offered a certificate.",
-        what_then="Partners upload it in the partner portal: invite their people under Users, with the role Partner.",
+        none_yet=gettext_lazy("No partner has offered a certificate."),
+        what_then=gettext_lazy(
+            "Partners upload it in the partner portal: invite their people under Users, with the role Partner."
+        ),
     ),
     now=lambda offer: f"{offer.facts.title}, SHA-256 {offer.fingerprint}",
 )

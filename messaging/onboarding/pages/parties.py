@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import uuid
-from typing import Any
+from typing import Any, cast
 
 from django.contrib import messages as notices
 from django.core.exceptions import ObjectDoesNotExist, ValidationError
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import resolve_url
+from django.utils.translation import gettext as _
+from django.utils.translation import pgettext_lazy
 from django.views.decorators.debug import sensitive_post_parameters, sensitive_variables
 
 from messaging.access.selectors.reach import read_id
@@ -41,32 +43,40 @@ from partners.choices import CredentialDirection, CredentialKind
 from partners.models import Credential, Endpoint, Party
 from rmhub import clock
 from rmhub.ids import BadPublicId
+from rmhub.language import gettext_lazy
 
 SCOPE = "partners:write"
 _ONCE = "credential_form"
-_TRUST_PRESETS = ("Certificate replaced by the partner", "New partner", "Certificate expired")
+_TRUST_PRESETS = (
+    gettext_lazy("Certificate replaced by the partner"),
+    gettext_lazy("New partner"),
+    gettext_lazy("Certificate expired"),
+)
 ARCHIVE = Verb(
     "archive",
-    "Archive",
+    cast(str, pgettext_lazy("verb", "Archive")),
     "inbox",
     "danger",
     onboarding.party_archive,
-    ("It is not offered in forms any more.", "The hub accepts none of its credentials from now on."),
-    "Messages, agreements and the audit log stay. Restore it at any time.",
-    ("Contract ended", "Replaced by another partner"),
-    "is archived",
+    (
+        gettext_lazy("It is not offered in forms any more."),
+        gettext_lazy("The hub accepts none of its credentials from now on."),
+    ),
+    gettext_lazy("Messages, agreements and the audit log stay. Restore it at any time."),
+    (gettext_lazy("Contract ended"), gettext_lazy("Replaced by another partner")),
+    gettext_lazy("is archived"),
     scope=SCOPE,
 )
 RESTORE = Verb(
     "restore",
-    "Restore",
+    gettext_lazy("Restore"),
     "refresh",
     "primary",
     onboarding.party_restore,
-    ("It is offered again.", "The hub accepts its valid credentials again."),
-    "Nothing here is irreversible.",
-    ("Used again",),
-    "is in use again",
+    (gettext_lazy("It is offered again."), gettext_lazy("The hub accepts its valid credentials again.")),
+    gettext_lazy("Nothing here is irreversible."),
+    (gettext_lazy("Used again"),),
+    gettext_lazy("is in use again"),
     scope=SCOPE,
 )
 VERBS = {verb.slug: verb for verb in (ARCHIVE, RESTORE)}
@@ -79,14 +89,17 @@ def _revoke(*, credential_id: uuid.UUID, actor: Actor, reason: str, expected: st
 
 REVOKE = Verb(
     "revoke",
-    "Revoke",
+    gettext_lazy("Revoke"),
     "key",
     "danger",
     _revoke,
-    ("From now on it is neither accepted nor used.", "Others of the same party stay as they are."),
-    "A revoked credential stays revoked: create another one.",
-    ("Replaced", "Secret became known", "Not used any more"),
-    "is revoked",
+    (
+        gettext_lazy("From now on it is neither accepted nor used."),
+        gettext_lazy("Others of the same party stay as they are."),
+    ),
+    gettext_lazy("A revoked credential stays revoked: create another one."),
+    (gettext_lazy("Replaced"), gettext_lazy("Secret became known"), gettext_lazy("Not used any more")),
+    gettext_lazy("is revoked"),
     scope=SCOPE,
 )
 
@@ -96,7 +109,7 @@ def party_of(reference: str) -> Party:
     try:
         return selectors.party(read_id("par", reference))
     except Party.DoesNotExist as error:
-        raise Http404(f"There is no party {reference}.") from error
+        raise Http404(_("There is no party {reference}.").format(reference=reference)) from error
 
 
 def endpoint_of(reference: str) -> Endpoint:
@@ -104,7 +117,7 @@ def endpoint_of(reference: str) -> Endpoint:
     try:
         return selectors.endpoint(read_id("end", reference))
     except Endpoint.DoesNotExist as error:
-        raise Http404(f"There is no endpoint {reference}.") from error
+        raise Http404(_("There is no endpoint {reference}.").format(reference=reference)) from error
 
 
 def _posted(request: HttpRequest) -> tuple[Any, Any]:
@@ -122,10 +135,10 @@ def party_new(request: HttpRequest) -> HttpResponse:
 
     def do(values: dict[str, Any]) -> HttpResponse:
         made = onboarding.party_create(**values)
-        notices.success(request, f"{made.name} is created.")
+        notices.success(request, _("{name} is created.").format(name=made.name))
         return see_other("console:partner", made.public_id)
 
-    about = About("New party", "Create party", resolve_url("console:partners"), (partners_crumb(),))
+    about = About(_("New party"), _("Create party"), resolve_url("console:partners"), (partners_crumb(),))
     return form_page(request, NewPartyForm(*_posted(request)), about, do)
 
 
@@ -138,10 +151,10 @@ def party_edit(request: HttpRequest, reference: str) -> HttpResponse:
 
     def do(values: dict[str, Any]) -> HttpResponse:
         onboarding.party_update(party_id=party.pk, **values)
-        notices.success(request, f"{values['name']} is changed.")
+        notices.success(request, _("{name} is changed.").format(name=values["name"]))
         return see_other(here)
 
-    title = f"Change {party.name}"
+    title = _("Change {name}").format(name=party.name)
     about = About(title, title, here, crumbs, "partner", revision(party), lambda: revision(party_of(reference)))
     return form_page(request, ChangedPartyForm(*_posted(request), instance=party), about, do, party=party)
 
@@ -151,7 +164,7 @@ def party_verb(request: HttpRequest, reference: str, verb: str) -> HttpResponse:
     """Archives or restores."""
     chosen = VERBS.get(verb)
     if chosen is None:
-        raise Http404(f"There is no verb {verb} for partners.")
+        raise Http404(_("There is no verb {verb} for partners.").format(verb=verb))
 
     def subject() -> Subject:
         party = party_of(reference)
@@ -169,10 +182,14 @@ def endpoint_new(request: HttpRequest, reference: str) -> HttpResponse:
 
     def do(values: dict[str, Any]) -> HttpResponse:
         made = onboarding.endpoint_create(party_id=party.pk, **values)
-        notices.success(request, f"Endpoint {made.name} of {party.name} is created.")
+        notices.success(
+            request, _("Endpoint {name} of {partner} is created.").format(name=made.name, partner=party.name)
+        )
         return see_other("console:endpoint", made.public_id)
 
-    about = About(f"New endpoint of {party.name}", "Create endpoint", crumbs[-1][1], crumbs)
+    about = About(
+        _("New endpoint of {partner}").format(partner=party.name), _("Create endpoint"), crumbs[-1][1], crumbs
+    )
     return form_page(request, EndpointForm(*_posted(request)), about, do, party=party)
 
 
@@ -184,12 +201,12 @@ def endpoint_edit(request: HttpRequest, reference: str) -> HttpResponse:
 
     def do(values: dict[str, Any]) -> HttpResponse:
         onboarding.endpoint_update(endpoint_id=endpoint.pk, **values)
-        notices.success(request, f"Endpoint {values['name']} is changed.")
+        notices.success(request, _("Endpoint {name} is changed.").format(name=values["name"]))
         return see_other(here)
 
     about = About(
-        f"Change endpoint {endpoint.name}",
-        f"Change {endpoint.name}",
+        _("Change endpoint {name}").format(name=endpoint.name),
+        _("Change {name}").format(name=endpoint.name),
         here,
         ((str(endpoint.party), resolve_url("console:partner", endpoint.party.public_id)), (endpoint.name, here)),
         "endpoint",
@@ -217,7 +234,7 @@ def endpoint_certificates(request: HttpRequest, reference: str) -> HttpResponse:
         except ValidationError as error:
             errors["certificates_file"] = error.messages
         if not version:
-            errors[""] = ["This form is not complete: open it again from the endpoint's page."]
+            errors[""] = [_("This form is not complete: open it again from the endpoint's page.")]
         # Both hold until the partner has changed over.
         kept = f"{text}\n{endpoint.trusted_certificates}" if request.POST.get("keep") else text
         try:
@@ -229,7 +246,7 @@ def endpoint_certificates(request: HttpRequest, reference: str) -> HttpResponse:
                     reason=reason_of(request),
                     expected=version,
                 )
-                notices.success(request, "The certificates are replaced. They apply from the next connection on.")
+                notices.success(request, _("The certificates are replaced. They apply from the next connection on."))
                 return see_other(way_back(request, here))
             status = 422
         except INVALID as error:
@@ -241,8 +258,8 @@ def endpoint_certificates(request: HttpRequest, reference: str) -> HttpResponse:
     party = endpoint.party
     context = {
         "form": form,
-        "title": f"Certificates of {endpoint.name}",
-        "heading": "Replace certificates",
+        "title": _("Certificates of {name}").format(name=endpoint.name),
+        "heading": _("Replace certificates"),
         "crumbs": [(resolve_url("console:partner", party.public_id), party), (here, endpoint.name)],
         "endpoint": endpoint,
         "trusted": certificates.read(endpoint.trusted_certificates),
@@ -278,7 +295,7 @@ def credential_new(request: HttpRequest, reference: str) -> HttpResponse:
     crumbs = _party_crumbs(party)
     here = crumbs[-1][1]
     if request.method == "POST" and used_already(request, _ONCE):
-        notices.error(request, "This form was already submitted: see whether the credential is there.")
+        notices.error(request, _("This form was already submitted: see whether the credential is there."))
         return see_other(here)
 
     @sensitive_variables("values", "secret")
@@ -288,10 +305,10 @@ def credential_new(request: HttpRequest, reference: str) -> HttpResponse:
         if secret:
             context = {"credential": made, "party": party, "secret": secret, "leave": here}
             return page(request, "console/onboarding/credential_made.html", context)
-        notices.success(request, f"A credential of {party.name} is stored.")
+        notices.success(request, _("A credential of {partner} is stored.").format(partner=party.name))
         return see_other(here)
 
-    about = About(f"New credential of {party.name}", "Create credential", here, crumbs)
+    about = About(_("New credential of {partner}").format(partner=party.name), _("Create credential"), here, crumbs)
     start = {name: request.GET[name] for name in ("direction", "kind") if name in request.GET}
     form = CredentialForm(*_posted(request), initial=start, zone=zones.zone_of(request))
     return form_page(request, form, about, do, mark=_ONCE, party=party)
@@ -318,7 +335,7 @@ def credential_revoke(request: HttpRequest, reference: str) -> HttpResponse:
         try:
             now = selectors.credential(read_id("cred", reference))
         except ObjectDoesNotExist as error:
-            raise Http404(f"There is no credential {reference}.") from error
+            raise Http404(_("There is no credential {reference}.").format(reference=reference)) from error
         href = resolve_url("console:partner", now.party.public_id)
         said = f"{now.get_kind_display()}: {now.get_direction_display()}."
         version = "revoked" if now.revoked_at else "valid"

@@ -12,6 +12,7 @@ from django.http import Http404, HttpRequest, HttpResponse
 from django.http.response import HttpResponseBase
 from django.urls import reverse
 from django.utils.html import format_html_join
+from django.utils.translation import gettext as _
 
 from messaging import differences, keyset
 from messaging.access.selectors.reach import read_id
@@ -47,11 +48,21 @@ from partners.validation import resend_words
 from partners.visibility import limit
 from rmhub import clock
 from rmhub.ids import BadPublicId
+from rmhub.language import gettext_lazy
 
 _NAMES = 20  # that a field offers at once
 CERTIFICATE_FILTERS = (
-    Filter("partner", "Partner", kind="partner"),
-    Filter("within", "Expires", choices=[(days, f"Within {days} days") for days in ("7", "30", "90", "365")]),
+    Filter("partner", gettext_lazy("Partner"), kind="partner"),
+    Filter(
+        "within",
+        gettext_lazy("Expires"),
+        choices=[
+            ("7", gettext_lazy("Within 7 days")),
+            ("30", gettext_lazy("Within 30 days")),
+            ("90", gettext_lazy("Within 90 days")),
+            ("365", gettext_lazy("Within 365 days")),
+        ],
+    ),
 )
 
 PARTNERS = ListPage(
@@ -59,59 +70,105 @@ PARTNERS = ListPage(
     view="console:partners",
     columns=(
         Column("id", "Id", lambda row: row.public_id, only_csv=True),
-        Column("name", "Name", lambda row: row.party.name, tables.NAME, fixed=True, sort="name"),
-        Column("whose", "Whose", lambda row: "ours" if row.party.is_own else "partner", tables.WHOSE),
+        Column("name", gettext_lazy("Name"), lambda row: row.party.name, tables.NAME, fixed=True, sort="name"),
+        Column("whose", gettext_lazy("Whose"), lambda row: "ours" if row.party.is_own else "partner", tables.WHOSE),
         Column(
             "identifiers",
-            "Identifiers",
+            gettext_lazy("Identifiers"),
             lambda row: [str(one) for one in row.party.identifiers.all()],
             tables.IDENTIFIERS,
         ),
-        Column("service_level", "Service level this month, %", lambda row: _of_worst(row, "attained"), tables.MONTH),
+        Column(
+            "service_level",
+            gettext_lazy("Service level this month, %"),
+            lambda row: _of_worst(row, "attained"),
+            tables.MONTH,
+        ),
         Column("target", "Target, %", lambda row: _of_worst(row, "percent"), only_csv=True),
         Column("budget_left", "Misses left", lambda row: _of_worst(row, "left"), only_csv=True),
-        Column("last_traffic", "Last traffic", lambda row: row.last_traffic, tables.LAST_TRAFFIC),
+        Column("last_traffic", gettext_lazy("Last traffic"), lambda row: row.last_traffic, tables.LAST_TRAFFIC),
         Column(
-            "groups", "Groups", lambda row: [one.name for one in row.party.groups.all()], tables.GROUPS, hidden=True
+            "groups",
+            gettext_lazy("Groups"),
+            lambda row: [one.name for one in row.party.groups.all()],
+            tables.GROUPS,
+            hidden=True,
         ),
-        Column("hours", "Zone and hours", lambda row: f"{row.party.time_zone} {row.party.hours}".strip(), tables.HOURS),
-        Column("contact", "Contact", lambda row: row.party.contact, tables.CONTACT),
+        Column(
+            "hours",
+            gettext_lazy("Zone and hours"),
+            lambda row: f"{row.party.time_zone} {row.party.hours}".strip(),
+            tables.HOURS,
+        ),
+        Column("contact", gettext_lazy("Contact"), lambda row: row.party.contact, tables.CONTACT),
         Column("archived", "Archived", lambda row: row.party.archived_at, only_csv=True),
-        Column("created", "Created", lambda row: row.party.created_at, tables.CREATED, hidden=True, sort="created_at"),
+        Column(
+            "created",
+            gettext_lazy("Created"),
+            lambda row: row.party.created_at,
+            tables.CREATED,
+            hidden=True,
+            sort="created_at",
+        ),
     ),
     api="/api/v1/parties",
     api_query=lambda given: {"q": given["q"], "archived": "true" if given["archived"] else "false"},
     orders=selectors.PARTY_ORDERS,
 )
 PARTNER_FILTERS = (
-    Filter("q", "Name or identifier contains", kind="search"),
-    Filter("archived", "Archived", kind="check"),
+    Filter("q", gettext_lazy("Name or identifier contains"), kind="search"),
+    Filter("archived", gettext_lazy("Archived"), kind="check"),
 )
 AGREEMENTS = ListPage(
     name="agreements",
     view="console:agreements",
     columns=(
         Column("id", "Id", lambda row: row[0].public_id, only_csv=True),
-        Column("tpa_id", "Agreement (TPAId)", lambda row: row[0].tpa_id, tables.AGREEMENT, fixed=True, sort="tpa_id"),
+        Column(
+            "tpa_id",
+            gettext_lazy("Agreement (TPAId)"),
+            lambda row: row[0].tpa_id,
+            tables.AGREEMENT,
+            fixed=True,
+            sort="tpa_id",
+        ),
         Column("name", "Name", lambda row: row[0].name, only_csv=True),
-        Column("state", "State", lambda row: row[1].state if row[1] is not None else "", tables.VERSION, fixed=True),
+        Column(
+            "state",
+            gettext_lazy("State"),
+            lambda row: row[1].state if row[1] is not None else "",
+            tables.VERSION,
+            fixed=True,
+        ),
         Column("version", "Version", lambda row: row[1].number if row[1] is not None else None, only_csv=True),
         Column("profile", "Profile", lambda row: row[1].profile if row[1] is not None else "", only_csv=True),
         Column("own_party", "We", lambda row: row[0].own_party.name, only_csv=True),
-        Column("between", "Between", lambda row: row[0].partner.name, tables.BETWEEN),
-        Column("delivery", "Delivery", tables.DELIVERY.cell, tables.DELIVERY),
-        Column("unanswered", "What happens without an answer", lambda row: row[2], tables.UNANSWERED),
-        Column("created", "Created", lambda row: row[0].created_at, tables.MADE, hidden=True, sort="created_at"),
-        Column("activated", "In force since", lambda row: getattr(row[1], "activated_at", None), only_csv=True),
+        Column("between", gettext_lazy("Between"), lambda row: row[0].partner.name, tables.BETWEEN),
+        Column("delivery", gettext_lazy("Delivery"), tables.DELIVERY.cell, tables.DELIVERY),
+        Column("unanswered", gettext_lazy("What happens without an answer"), lambda row: row[2], tables.UNANSWERED),
+        Column(
+            "created",
+            gettext_lazy("Created"),
+            lambda row: row[0].created_at,
+            tables.MADE,
+            hidden=True,
+            sort="created_at",
+        ),
+        Column(
+            "activated",
+            "In force since",
+            lambda row: getattr(row[1], "activated_at", None),
+            only_csv=True,
+        ),
     ),
     api="/api/v1/agreements",
     api_query=lambda given: {"q": given["q"], "state": given["state"], "party": given["partner"]},
     orders=selectors.AGREEMENT_ORDERS,
 )
 AGREEMENT_FILTERS = (
-    Filter("q", "TPAId, name or party contains", kind="search"),
-    Filter("partner", "Partner", kind="partner"),
-    Filter("state", "State", choices=VersionState.choices),
+    Filter("q", gettext_lazy("TPAId, name or party contains"), kind="search"),
+    Filter("partner", gettext_lazy("Partner"), kind="partner"),
+    Filter("state", gettext_lazy("State"), choices=VersionState.choices),
 )
 
 
@@ -121,7 +178,7 @@ def partner_list(request: HttpRequest) -> HttpResponseBase:
     if (other := lists.opened(request, PARTNERS)) is not None:
         return other
     given = {"q": _search(request), "archived": "1" if request.GET.get("archived") == "1" else ""}
-    _, order = lists.order(request, PARTNERS)
+    __, order = lists.order(request, PARTNERS)
     found = selectors.parties(search=given["q"], archived=bool(given["archived"]))
     if lists.csv_wanted(request):
 
@@ -136,7 +193,7 @@ def partner_list(request: HttpRequest) -> HttpResponseBase:
     context["bar"] = filters.bar(request, "partners", PARTNER_FILTERS, given)
     context["rows"] = _partner_rows(context["rows"])
     shown = PARTNERS.shown(context["hide"], context["sorts"])
-    context["table"] = table("Parties", shown, context["rows"], about=cells.row_id, keys=True)
+    context["table"] = table(_("Parties"), shown, context["rows"], about=cells.row_id, keys=True)
     return page(request, "console/onboarding/partners.html", context)
 
 
@@ -183,7 +240,7 @@ def partner_page(request: HttpRequest, reference: str) -> HttpResponse:
         "agreements": with_versions,
         "agreement_table": tables.agreements(with_versions),
         "rows": rows,
-        "pairs": table("Pairs with this partner", tables.PAIRS, rows),
+        "pairs": table(_("Pairs with this partner"), tables.PAIRS, rows),
         "credentials": tables.credentials(party.credentials.all(), revokes=not missing),
         "audit": screens.audit_of(party),
         "why_not": missing,
@@ -195,11 +252,11 @@ def partner_page(request: HttpRequest, reference: str) -> HttpResponse:
 def _trend(lately: PartnerTraffic) -> charts.Chart:
     """Documents by day, and what of them failed."""
     series = (
-        charts.Series("delivered", "tone-main", [day.delivered for day in lately.days]),
-        charts.Series("received", "tone-azure", [day.received for day in lately.days]),
-        charts.Series("failed", "tone-bad", [day.failed for day in lately.days]),
+        charts.Series(_("delivered"), "tone-main", [day.delivered for day in lately.days]),
+        charts.Series(_("received"), "tone-azure", [day.received for day in lately.days]),
+        charts.Series(_("failed"), "tone-bad", [day.failed for day in lately.days]),
     )
-    return charts.columns("trend", "Documents by day (UTC)", [day.at for day in lately.days], series)
+    return charts.columns("trend", _("Documents by day (UTC)"), [day.at for day in lately.days], series)
 
 
 def _unresolved(party: Party) -> QuerySet[Incident]:
@@ -218,7 +275,7 @@ def certificate_list(request: HttpRequest) -> HttpResponse:
     context = {
         "rows": rows,
         "table": table(
-            "Certificates and credentials by expiry",
+            _("Certificates and credentials by expiry"),
             tables.CERTIFICATES,
             rows,
             about=lambda row: {"data-testid": "certificate-row", "data-state": row.state},
@@ -239,7 +296,10 @@ def endpoint_page(request: HttpRequest, reference: str) -> HttpResponse:
         "party": endpoint.party,
         "trusted": read_certificates(endpoint.trusted_certificates),
         "now": clock.now(),
-        "reports": list(ProbeReport.objects.filter(endpoint=endpoint).order_by("-id")[:10]),
+        "reports": [
+            (report, tables.probed(report))
+            for report in ProbeReport.objects.filter(endpoint=endpoint).order_by("-id")[:10]
+        ],
         "agreements": _agreements_of(endpoint),
         "audit": screens.audit_of(endpoint),
         "why_not": why_not(person(request), parties.SCOPE),
@@ -256,7 +316,7 @@ def agreement_list(request: HttpRequest) -> HttpResponseBase:
     state = request.GET.get("state", "")
     state = state if state in VersionState.values else ""
     partner = filters.partner_of(request)
-    _, order = lists.order(request, AGREEMENTS)
+    __, order = lists.order(request, AGREEMENTS)
     found = selectors.agreements(search=search, state=state, party_id=partner.key)
     if partner.missing:
         found = found.none()
@@ -286,7 +346,7 @@ def agreement_page(request: HttpRequest, reference: str, number: int | None = No
     agreement = agreements.agreement_of(reference)
     chosen = _version(agreement, number)
     if chosen is None:
-        raise Http404(f"{agreement.tpa_id} has no version {number}.")
+        raise Http404(_("{agreement} has no version {number}.").format(agreement=agreement.tpa_id, number=number))
     version = selectors.version(chosen)
     versions = sorted(agreement.versions.all(), key=lambda one: -one.number)
     before = next((one for one in versions if one.number < version.number), None)
@@ -301,10 +361,10 @@ def agreement_page(request: HttpRequest, reference: str, number: int | None = No
         "before": before,
         "changes": changed,
         "change_table": table(
-            "What is different", tables.CHANGES, changed, about=lambda change: {"data-testid": "change"}
+            _("What is different"), tables.CHANGES, changed, about=lambda change: {"data-testid": "change"}
         ),
         "level_table": tables.level_months(months) if (months := sla.history(agreement, clock.now())) else None,
-        "services": table("What may be sent under this version", tables.SERVICES, version.services.all()),
+        "services": table(_("What may be sent under this version"), tables.SERVICES, version.services.all()),
         "buttons": agreements.buttons(version, agreement, person(request)),
         "why_not": why_not(person(request), agreements.SCOPE),
         "reports": list(BenchReport.objects.filter(agreement=agreement, number=version.number).order_by("-id")[:5]),
@@ -377,7 +437,10 @@ def bundle_page(request: HttpRequest) -> HttpResponse:
                     bundle=found, actor=actor(request), reason=reason_of(request), activate=activate
                 )
                 made, changed = done.count("create"), done.count("change")
-                notices.success(request, f"The import is done: {made} created, {changed} changed.")
+                notices.success(
+                    request,
+                    _("The import is done: {made} created, {changed} changed.").format(made=made, changed=changed),
+                )
                 return see_other("console:agreements" if found.agreements else "console:partners")
         except INVALID as error:
             errors = refusals(error)
@@ -392,7 +455,7 @@ def bundle_page(request: HttpRequest) -> HttpResponse:
         "activate": activate,
         "errors": [(field if field == "reason" else "", one) for field, texts in errors.items() for one in texts],
         "given": request.POST,
-        "presets": ("New set-up", "Copied from another hub"),
+        "presets": (_("New set-up"), _("Copied from another hub")),
         "partners": [(one.public_id, one.name) for one in selectors.parties(is_own=False)[:500]],
     }
     return page(request, "console/onboarding/bundle.html", context, status=422 if errors else 200)
@@ -403,14 +466,14 @@ def _text(request: HttpRequest, kind: str) -> str:
     if file is None:
         return request.POST.get(kind, "").replace("\x00", "")
     if (file.size or 0) > bundle_format.MAX_BYTES:
-        raise InvalidSubmission({"bundle": ["The file is too large for a bundle."]})
+        raise InvalidSubmission({"bundle": [_("The file is too large for a bundle.")]})
     content = file.read()
     if kind == "csv":  # spreadsheets write it in many ways
         return (selecting.text_of(content, "") or "").replace("\x00", "")
     try:
         return str(content, "utf-8-sig")
     except UnicodeDecodeError:
-        raise InvalidSubmission({"bundle": ["The file is not JSON in UTF-8."]}) from None
+        raise InvalidSubmission({"bundle": [_("The file is not JSON in UTF-8.")]}) from None
 
 
 @requires("agreements:read")

@@ -8,6 +8,7 @@ from typing import Any
 from django import forms
 from django.http import QueryDict
 from django.utils.datastructures import MultiValueDict
+from django.utils.translation import gettext as _
 from django.views.decorators.debug import sensitive_variables
 
 from messaging.console.forms import MOST_CHOICES, Group
@@ -18,6 +19,7 @@ from messaging.onboarding.services.making import FIELDS, values_of
 from partners import selectors
 from partners.choices import CredentialKind, Profile, Semantics
 from partners.rules import BY_PROFILE
+from rmhub.language import gettext_lazy, inside
 
 NONE = "none"  # of a choice: what the draft keeps as ""
 _KINDS = ("outbound_kind", "inbound_kind")
@@ -26,11 +28,11 @@ _KINDS = ("outbound_kind", "inbound_kind")
 class IdentityForm(PartyForm):
     """Step 2: who the partner is."""
 
-    groups = (Group("New or known", ("existing",)), *PartyForm.groups)
+    groups = (Group(gettext_lazy("New or known"), ("existing",)), *PartyForm.groups)
     existing = NamedField(
-        "Partner",
-        blank="A new partner",
-        help_text="A known partner stays as it is; only an endpoint and an agreement are added.",
+        gettext_lazy("Partner"),
+        blank=gettext_lazy("A new partner"),
+        help_text=gettext_lazy("A known partner stays as it is; only an endpoint and an agreement are added."),
     )
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -45,14 +47,14 @@ class TransportForm(EndpointForm):
     groups = (
         *EndpointForm.groups,
         Group(
-            "Our credentials",
+            gettext_lazy("Our credentials"),
             ("outbound_kind", "outbound_username", "secret"),
-            "Stored as soon as the partner is tested.",
+            gettext_lazy("Stored as soon as the partner is tested."),
         ),
         Group(
-            "Their credentials",
+            gettext_lazy("Their credentials"),
             ("inbound_kind", "inbound_username", "inbound_certificate"),
-            "Created when the agreement is activated, and shown once.",
+            gettext_lazy("Created when the agreement is activated, and shown once."),
         ),
     )
     only = {
@@ -62,32 +64,39 @@ class TransportForm(EndpointForm):
         "inbound_username": ("inbound_kind", CredentialKind.BASIC),
         "inbound_certificate": ("inbound_kind", CredentialKind.CERTIFICATE),
     }
-    outbound_kind = choice("Kind", ((NONE, "Nothing"), *CredentialKind.choices))
-    outbound_username = forms.CharField(label="User name")
+    outbound_kind = choice(gettext_lazy("Kind"), ((NONE, gettext_lazy("Nothing")), *CredentialKind.choices))
+    outbound_username = forms.CharField(label=gettext_lazy("User name"))
     secret = forms.CharField(
-        label="Password, token or key",
-        help_text="What they gave us; for a client certificate both our certificate and its private key, as PEM.",
+        label=gettext_lazy("Password, token or key"),
+        help_text=gettext_lazy(
+            "What they gave us; for a client certificate both our certificate and its private key, as PEM."
+        ),
         widget=SecretText,
         strip=False,
     )
     inbound_kind = choice(
-        "Kind",
+        gettext_lazy("Kind"),
         (
-            (NONE, "Nothing new"),
+            (NONE, gettext_lazy("Nothing new")),
             *((one.value, one.label) for one in CredentialKind if one is not CredentialKind.SSH_KEY),
         ),
     )
-    inbound_username = forms.CharField(label="User name")
-    inbound_certificate = forms.CharField(label="Their certificate", help_text="PEM text.", widget=forms.Textarea)
+    inbound_username = forms.CharField(label=gettext_lazy("User name"))
+    inbound_certificate = forms.CharField(
+        label=gettext_lazy("Their certificate"), help_text=gettext_lazy("PEM text."), widget=forms.Textarea
+    )
 
 
 class AgreementForm(TermsForm):
     """Step 4: what is agreed."""
 
-    groups = (Group("Agreement", ("tpa_id", "title", "own_endpoint")), *TermsForm.groups)
-    tpa_id = forms.CharField(label="TPAId", help_text="It is in every message, so both sides must use the same one.")
-    title = forms.CharField(label="Name")
-    own_endpoint = NamedField("Our endpoint", blank="Choose one")
+    groups = (Group(gettext_lazy("Agreement"), ("tpa_id", "title", "own_endpoint")), *TermsForm.groups)
+    tpa_id = forms.CharField(
+        label="TPAId",
+        help_text=gettext_lazy("It is in every message, so both sides must use the same one."),
+    )
+    title = forms.CharField(label=gettext_lazy("Name"))
+    own_endpoint = NamedField(gettext_lazy("Our endpoint"), blank=gettext_lazy("Choose one"))
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -105,11 +114,15 @@ FORMS: Mapping[str, type[PartnerForm]] = {
 }
 # Sets of terms that are often agreed: (name, words, what it sets).
 PRESETS: tuple[tuple[str, str, Mapping[str, Any]], ...] = (
-    ("usual", "Usual", {"timeout": 60, "retries": 5, "retry_interval": 300}),
-    ("quick", "Quick", {"timeout": 10, "retries": 4, "retry_interval": 30}),
-    ("patient", "Patient", {"timeout": 300, "retries": 24, "retry_interval": 3600}),
-    ("mail", "For mail", {"timeout": 1800, "retries": 12, "retry_interval": 7200}),
-    ("transactions", "Atomic transactions", {"profile": Profile.WSAT.value, **BY_PROFILE[Profile.WSAT].defaults}),
+    ("usual", gettext_lazy("Usual"), {"timeout": 60, "retries": 5, "retry_interval": 300}),
+    ("quick", gettext_lazy("Quick"), {"timeout": 10, "retries": 4, "retry_interval": 30}),
+    ("patient", gettext_lazy("Patient"), {"timeout": 300, "retries": 24, "retry_interval": 3600}),
+    ("mail", gettext_lazy("For mail"), {"timeout": 1800, "retries": 12, "retry_interval": 7200}),
+    (
+        "transactions",
+        gettext_lazy("Atomic transactions"),
+        {"profile": Profile.WSAT.value, **BY_PROFILE[Profile.WSAT].defaults},
+    ),
 )
 # What both sides have to know of an agreement; of the rest, whatever is not as usual.
 _ALWAYS_SAID = ("profile", "semantics", "timeout", "retries", "retry_interval", "services")
@@ -138,7 +151,7 @@ def read(
 
     `preset`: the set of terms that takes the place of what was typed.
     """
-    for name, _, terms in PRESETS:
+    for name, __, terms in PRESETS:
         if name == preset:
             posted = posted.copy()
             for key, value in (_RELIABLE | dict(terms)).items():
@@ -171,16 +184,16 @@ def facts(draft: OnboardingDraft, step: str) -> list[tuple[str, str]]:
 
 def _titled(one: forms.BoundField) -> str:
     """Without the headings of the form, what we show and what they show have the same names."""
-    whose = {"outbound": "We show: ", "inbound": "They show: "}
-    side, _, rest = one.name.partition("_")
+    whose = {"outbound": _("We show: {what}"), "inbound": _("They show: {what}")}
+    side, __, rest = one.name.partition("_")
     if side not in whose or rest not in ("kind", "username", "certificate"):
         return str(one.label)
-    return f"{whose[side]}{one.label[0].lower()}{one.label[1:]}"
+    return whose[side].format(what=inside(str(one.label)))
 
 
 def _said(one: forms.BoundField) -> str:
     if isinstance(one.field, forms.BooleanField):
-        return "yes"
+        return _("yes")
     offered: Any = one.field.choices if isinstance(one.field, forms.ChoiceField) else ()
     labels = dict(offered)
     return str(labels.get(one.value(), one.value()))

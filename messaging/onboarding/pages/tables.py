@@ -5,22 +5,25 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, cast
 
 from django.template.defaultfilters import floatformat, slugify
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 from django.utils.text import Truncator, capfirst
+from django.utils.translation import gettext as _
+from django.utils.translation import ngettext, pgettext, pgettext_lazy
 
 from messaging.console import cells
 from messaging.console.resource import Column, table
-from messaging.models import BenchReport, OnboardingDraft
+from messaging.models import BenchReport, OnboardingDraft, ProbeReport
 from messaging.onboarding.services.bundle import ImportReport
 from messaging.sla.selectors import Attainment
 from messaging.templatetags.hub import ago, at, icon, middle, state
 from partners.fields import duration
 from partners.models import Agreement, AgreementVersion, Credential, Party
 from rmhub import clock
+from rmhub.language import gettext_lazy, number
 
 # --- partners ---
 
@@ -39,7 +42,7 @@ class PartnerRow:
 
 
 def _whose(row: PartnerRow) -> SafeString:
-    return cells.span("chip", "ours") if row.party.is_own else cells.span("text-soft", "partner")
+    return cells.span("chip", _("ours")) if row.party.is_own else cells.span("text-soft", _("partner"))
 
 
 def _identifiers(row: PartnerRow) -> object:
@@ -53,51 +56,59 @@ def _groups(row: PartnerRow) -> object:
 
 
 NAME = Column(
-    "Name", lambda row: cells.link(cells.to("partner", row.public_id), row.party.name, "strong", data_open=True)
+    gettext_lazy("Name"),
+    lambda row: cells.link(cells.to("partner", row.public_id), row.party.name, "strong", data_open=True),
 )
-WHOSE = Column("Whose", _whose)
-IDENTIFIERS = Column("Identifiers", _identifiers)
-GROUPS = Column("Groups", _groups)
+WHOSE = Column(gettext_lazy("Whose"), _whose)
+IDENTIFIERS = Column(gettext_lazy("Identifiers"), _identifiers)
+GROUPS = Column(gettext_lazy("Groups"), _groups)
 HOURS = Column(
-    "Zone and hours",
+    gettext_lazy("Zone and hours"),
     lambda row: f"{row.party.time_zone} {row.party.hours}" if row.party.time_zone or row.party.hours else "—",
     "text-soft",
-    narrow="Hours",
+    narrow=gettext_lazy("Hours"),
 )
-CREATED = Column("Created", lambda row: ago(row.party.created_at), "nowrap", zoned=True)
-MADE = Column("Created", lambda row: ago(row[0].created_at), "nowrap", zoned=True)
-CONTACT = Column("Contact", lambda row: Truncator(row.party.contact).chars(80) or "—", "text-soft")
+CREATED = Column(gettext_lazy("Created"), lambda row: ago(row.party.created_at), "nowrap", zoned=True)
+MADE = Column(gettext_lazy("Created"), lambda row: ago(row[0].created_at), "nowrap", zoned=True)
+CONTACT = Column(gettext_lazy("Contact"), lambda row: Truncator(row.party.contact).chars(80) or "—", "text-soft")
 
 
 # --- service levels ---
 
 _LEVELS = {
-    "none": ("text-faint", "nothing due yet"),
-    "good": ("text-good", "kept"),
-    "watch": ("age-watch", "budget nearly used up"),
-    "missed": ("text-bad", "missed"),
+    "none": ("text-faint", gettext_lazy("nothing due yet")),
+    "good": ("text-good", gettext_lazy("kept")),
+    "watch": ("age-watch", gettext_lazy("budget nearly used up")),
+    "missed": ("text-bad", gettext_lazy("missed")),
 }
 
-_BUDGET = "Error budget used, in per cent"
+_BUDGET = gettext_lazy("Error budget used, in per cent")
 
 
 def _share(value: float | None) -> str:
-    return "—" if value is None else f"{value:.2f} %"
+    return "—" if value is None else f"{number(round(value, 2), 2)} %"
 
 
 def budget(one: Attainment) -> SafeString:
     """Return how much of the error budget is used: drawn, and in words."""
     used = one.used if one.used is not None else 100.0
-    said = f"{one.missed:,} of {one.allowed:,} allowed"
-    over = f", {-one.left:,} too many" if one.left < 0 else ""
+    counts = {"missed": number(one.missed), "allowed": number(one.allowed)}
+    said = whole = _("{missed} of {allowed} allowed").format(**counts)
+    if one.left < 0:
+        whole = _("{missed} of {allowed} allowed, {over} too many").format(**counts, over=number(-one.left))
     drawn = (
         '<meter class="budget" min="0" max="100" low="75" high="99.9" optimum="0" value="{}" aria-label="{}">{}</meter>'
     )
-    return format_html(drawn + ' <span class="nowrap">{}{}</span>', min(100, round(used)), _BUDGET, said, said, over)
+    return format_html(drawn + ' <span class="nowrap">{}</span>', min(100, round(used)), _BUDGET, said, whole)
 
 
 def _target(one: Attainment) -> SafeString:
-    promised = f"within {duration(one.within)}, {one.percent:g} %" if one.within else f"{one.percent:g} %, not any more"
+    percent = number(int(one.percent) if one.percent == int(one.percent) else one.percent)
+    promised = (
+        _("within {time}, {percent} %").format(time=duration(one.within), percent=percent)
+        if one.within
+        else _("{percent} %, not any more").format(percent=percent)
+    )
     return cells.joined(cells.span("strong", one.target.label), cells.below(promised))
 
 
@@ -113,34 +124,34 @@ def _of(one: Attainment) -> SafeString:
 
 
 _COUNTS = (
-    Column("Due", lambda one: cells.number(one.due), "num"),
-    Column("Missed", lambda one: cells.bad(one.missed), "num"),
-    Column("Open", lambda one: cells.number(one.open), "num"),
+    Column(gettext_lazy("Due"), lambda one: cells.number(one.due), "num"),
+    Column(gettext_lazy("Missed"), lambda one: cells.bad(one.missed), "num"),
+    Column(gettext_lazy("Open"), lambda one: cells.number(one.open), "num"),
 )
 
 
 def levels(found: Iterable[Attainment]) -> dict[str, Any]:
     """Return the table of a partner's targets in the running month."""
     columns = (
-        Column("Agreement", _of),
-        Column("Target", _target),
-        Column("Attained", _kept, "nowrap"),
-        Column("Error budget", budget),
+        Column(_("Agreement"), _of),
+        Column(_("Target"), _target),
+        Column(_("Attained"), _kept, "nowrap"),
+        Column(_("Error budget"), budget),
         *_COUNTS,
     )
-    return table("Targets of this month", columns, found, about=_level_row)
+    return table(_("Targets of this month"), columns, found, about=_level_row)
 
 
 def level_months(found: Iterable[Attainment]) -> dict[str, Any]:
     """Return the table of an agreement's months."""
     columns = (
-        Column("Month", lambda one: f"{one.month:%Y-%m}", "nowrap"),
-        Column("Target", _target),
-        Column("Attained", _kept, "nowrap"),
-        Column("Error budget", budget),
+        Column(_("Month"), lambda one: f"{one.month:%Y-%m}", "nowrap"),
+        Column(_("Target"), _target),
+        Column(_("Attained"), _kept, "nowrap"),
+        Column(_("Error budget"), budget),
         *_COUNTS,
     )
-    return table("Targets by month (UTC)", columns, found, about=_level_row)
+    return table(_("Targets by month (UTC)"), columns, found, about=_level_row)
 
 
 def _level_row(one: Attainment) -> dict[str, str]:
@@ -151,12 +162,16 @@ def _month(row: PartnerRow) -> object:
     one = row.worst
     if one is None:
         return cells.NONE
-    left = f"{one.left:,} of {one.allowed:,} misses left" if one.left >= 0 else f"{-one.left:,} misses too many"
+    left = (
+        _("{left} of {allowed} misses left").format(left=number(one.left), allowed=number(one.allowed))
+        if one.left >= 0
+        else ngettext("{count} miss too many", "{count} misses too many", -one.left).format(count=number(-one.left))
+    )
     return cells.joined(cells.span(_LEVELS[one.state][0], _share(one.attained)), cells.below(left))
 
 
-MONTH = Column("Service level this month", _month, "nowrap", narrow="Service level")
-LAST_TRAFFIC = Column("Last traffic", lambda row: ago(row.last_traffic, "—"), "nowrap")
+MONTH = Column(gettext_lazy("Service level this month"), _month, "nowrap", narrow=gettext_lazy("Service level"))
+LAST_TRAFFIC = Column(gettext_lazy("Last traffic"), lambda row: ago(row.last_traffic, "—"), "nowrap")
 
 
 # --- pairs and credentials of a partner ---
@@ -167,10 +182,10 @@ def _pair(row: Any) -> SafeString:
 
 
 PAIRS = (
-    Column("Pair", _pair, "nowrap"),
-    Column("State", lambda row: state("pair", row.diagnosis.state), "nowrap"),
-    Column("Problem", lambda row: row.diagnosis.headline, narrow="What"),
-    Column("Last success", lambda row: ago(row.pair.last_success_at, "never"), "nowrap"),
+    Column(gettext_lazy("Pair"), _pair, "nowrap"),
+    Column(gettext_lazy("State"), lambda row: state("pair", row.diagnosis.state), "nowrap"),
+    Column(gettext_lazy("Problem"), lambda row: row.diagnosis.headline, narrow=gettext_lazy("What")),
+    Column(gettext_lazy("Last success"), lambda row: ago(row.pair.last_success_at, _("never")), "nowrap"),
 )
 
 
@@ -184,28 +199,35 @@ def credentials(found: Iterable[Credential], *, revokes: bool) -> dict[str, Any]
 
     def standing(one: Credential) -> SafeString:
         if one.revoked_at:
-            return format_html('<span class="text-bad">{}</span> {}', "revoked", ago(one.revoked_at))
+            return format_html('<span class="text-bad">{}</span> {}', _("revoked"), ago(one.revoked_at))
         ended = one.valid_until is not None and one.valid_until < clock.now()
-        said = cells.span("text-bad", "ended") if ended else "in force"
+        said = cells.span("text-bad", _("ended")) if ended else _("in force")
         if not revokes:
             return cells.joined(said)
         href = cells.to("credential-revoke", one.public_id)
         revoke = cells.link(
-            href, "Revoke…", data_dialog=True, data_testid="credential-revoke", aria_label=f"Revoke {one}"
+            href,
+            _("Revoke…"),
+            data_dialog=True,
+            data_testid="credential-revoke",
+            aria_label=_("Revoke {name}").format(name=one),
         )
         return format_html("{}<div>{}</div>", said, revoke)
 
     columns = (
-        Column("Name", name),
-        Column("Who shows it", lambda one: one.get_direction_display(), narrow="Shown by"),
-        Column("Kind", lambda one: one.get_kind_display()),
-        Column("Valid from", lambda one: ago(one.valid_from, "always"), "nowrap", narrow="From"),
+        Column(_("Name"), name),
+        Column(_("Who shows it"), lambda one: one.get_direction_display(), narrow=_("Shown by")),
+        Column(_("Kind"), lambda one: one.get_kind_display()),
+        Column(_("Valid from"), lambda one: ago(one.valid_from, _("always")), "nowrap", narrow=_("From")),
         Column(
-            "Valid until", lambda one: at(one.valid_until) if one.valid_until else "no expiry", "nowrap", narrow="Until"
+            _("Valid until"),
+            lambda one: at(one.valid_until) if one.valid_until else _("no expiry"),
+            "nowrap",
+            narrow=_("Until"),
         ),
-        Column("State", standing, "nowrap"),
+        Column(_("State"), standing, "nowrap"),
     )
-    return table("Credentials of this party", columns, found)
+    return table(_("Credentials of this party"), columns, found)
 
 
 # --- agreements ---
@@ -228,62 +250,103 @@ def _version(row: AgreementRow) -> object:
 def _between(row: AgreementRow) -> SafeString:
     one = row[0]
     partner = cells.link(cells.to("partner", one.partner.public_id), one.partner)
-    return format_html("{} and {}", one.own_party, partner)
+    return format_html(_("{own_party} and {partner}"), own_party=one.own_party, partner=partner)
 
 
-AGREEMENT = Column("Agreement (TPAId)", _agreement, narrow="Agreement")
-VERSION = Column("State", _version, "nowrap")
-BETWEEN = Column("Between", _between)
-DELIVERY = Column("Delivery", lambda row: row[1].get_semantics_display() if row[1] is not None else "")
-UNANSWERED = Column("What happens without an answer", lambda row: row[2], "text-soft", narrow="Without answer")
+AGREEMENT = Column(gettext_lazy("Agreement (TPAId)"), _agreement, narrow=gettext_lazy("Agreement"))
+VERSION = Column(gettext_lazy("State"), _version, "nowrap")
+BETWEEN = Column(gettext_lazy("Between"), _between)
+DELIVERY = Column(gettext_lazy("Delivery"), lambda row: row[1].get_semantics_display() if row[1] is not None else "")
+UNANSWERED = Column(
+    gettext_lazy("What happens without an answer"),
+    lambda row: row[2],
+    "text-soft",
+    narrow=gettext_lazy("Without answer"),
+)
 
 
 def agreements(
     rows: Iterable[AgreementRow], columns: Sequence[Column] = (AGREEMENT, VERSION, BETWEEN, DELIVERY, UNANSWERED)
 ) -> dict[str, Any]:
     """Return the table of agreements."""
-    return table("Agreements by TPAId", columns, rows, about=lambda row: cells.row_id(row[0]), keys=True)
+    return table(_("Agreements by TPAId"), columns, rows, about=lambda row: cells.row_id(row[0]), keys=True)
 
 
 SERVICES = (
-    Column("Service", lambda one: one.service, "mono wrap"),
-    Column("Action", lambda one: cells.span("text-soft", "every action") if one.action == "*" else one.action, "mono"),
-    Column("Direction", lambda one: one.get_direction_display()),
+    Column(gettext_lazy("Service"), lambda one: one.service, "mono wrap"),
+    Column(
+        gettext_lazy("Action"),
+        lambda one: cells.span("text-soft", _("every action")) if one.action == "*" else one.action,
+        "mono",
+    ),
+    Column(gettext_lazy("Direction"), lambda one: one.get_direction_display()),
 )
 
 
 CHANGES = (
-    Column("What", lambda change: change.label),
-    Column("Before", lambda change: change.before or "—", "text-soft wrap"),
-    Column("After", lambda change: change.after or "—", "wrap"),
+    Column(gettext_lazy("What"), lambda change: change.label),
+    Column(cast(str, pgettext_lazy("value", "Before")), lambda change: change.before or "—", "text-soft wrap"),
+    Column(cast(str, pgettext_lazy("value", "After")), lambda change: change.after or "—", "wrap"),
 )
 
 
 # --- tests of an agreement ---
 
 
+def step_name(name: str) -> str:
+    """Return the word for a step of a test or of a ping; protocols have their names."""
+    known = {
+        "terms": pgettext("step of a test", "terms"),
+        "credentials": pgettext("step of a test", "credentials"),
+        "connection": pgettext("step of a test", "connection"),
+        "certificate": pgettext("step of a test", "certificate"),
+        "host_key": pgettext("step of a test", "host key"),
+        "round trip": pgettext("step of a test", "round trip"),
+        "repeat": pgettext("step of a test", "repeat"),
+        "order": pgettext("step of a test", "order"),
+        "echo": pgettext("step of a test", "echo"),
+    }
+    return known.get(name, name)
+
+
+def probed(report: ProbeReport) -> list[tuple[dict[str, Any], str, str]]:
+    """Return the steps of a ping, each with its name and its verdict as people read them."""
+    verdicts = {
+        "ok": pgettext("step of a test", "ok"),
+        "warning": pgettext("step of a test", "warning"),
+        "failed": pgettext("step of a test", "failed"),
+        "skipped": pgettext("step of a test", "skipped"),
+    }
+    return [(step, step_name(step["name"]), verdicts.get(step["verdict"], step["verdict"])) for step in report.steps]
+
+
 def _verdict(step: dict[str, Any]) -> SafeString:
     if step["verdict"] == "ok":
-        return cells.joined(icon("circle-check"), "passed")
+        return cells.joined(icon("circle-check"), _("passed"))
     if step["verdict"] == "failed":
-        return cells.span("text-bad", cells.joined(icon("alert-triangle"), "failed"))
+        return cells.span("text-bad", cells.joined(icon("alert-triangle"), _("failed")))
     if step["verdict"] == "warning":
-        return cells.joined(icon("info-circle"), "check this")
-    return cells.span("text-faint", cells.joined(icon("minus"), "not run"))
+        return cells.joined(icon("info-circle"), _("check this"))
+    return cells.span("text-faint", cells.joined(icon("minus"), _("not run")))
 
 
 _STEPS = (
-    Column("Step", lambda step: capfirst(step["name"]), "strong nowrap"),
-    Column("Verdict", _verdict, "nowrap"),
-    Column("What was found", lambda step: step["detail"], "wrap", narrow="Found"),
-    Column("Took", lambda step: f"{floatformat(step.get('seconds'), 3)} s", "num text-faint"),
+    Column(gettext_lazy("Step"), lambda step: capfirst(step_name(step["name"])), "strong nowrap"),
+    Column(gettext_lazy("Verdict"), _verdict, "nowrap"),
+    Column(
+        gettext_lazy("What was found"),
+        lambda step: format_html('<span lang="en">{}</span>', step["detail"]),
+        "wrap",
+        narrow=gettext_lazy("Found"),
+    ),
+    Column(gettext_lazy("Took"), lambda step: f"{floatformat(step.get('seconds'), 3)} s", "num text-faint"),
 )
 
 
 def bench(report: BenchReport) -> dict[str, Any]:
     """Return the table of the steps of a test."""
     return table(
-        "Steps of the test",
+        _("Steps of the test"),
         _STEPS,
         report.steps,
         about=lambda step: {"data-testid": f"step-{slugify(step['name'])}", "data-state": step["verdict"]},
@@ -295,8 +358,8 @@ def bench(report: BenchReport) -> dict[str, Any]:
 
 def _ends(row: Any) -> SafeString:
     css = "text-faint" if row.state == "valid" else "text-bad"
-    days = f"{row.days_left} day{'s' if row.days_left != 1 else ''} left"
-    left = cells.joined(icon("alert-triangle"), "expired") if row.days_left < 0 else days
+    days = ngettext("{count} day left", "{count} days left", row.days_left).format(count=row.days_left)
+    left = cells.joined(icon("alert-triangle"), _("expired")) if row.days_left < 0 else days
     return format_html('{}<div class="{}">{}</div>', at(row.ends_at), css, left)
 
 
@@ -310,7 +373,8 @@ def _certificate(row: Any) -> SafeString:
 def _use(row: Any) -> SafeString:
     if row.endpoint:
         href = cells.to("endpoint", row.endpoint.public_id)
-        return format_html("{} may show it", cells.link(href, f"their server {row.endpoint.name}"))
+        server = cells.link(href, _("their server {name}").format(name=row.endpoint.name))
+        return format_html(_("{server} may show it"), server=server)
     said = '{} <span class="text-faint">{}</span>'
     return format_html(said, row.credential.get_direction_display(), row.credential.get_kind_display())
 
@@ -318,16 +382,16 @@ def _use(row: Any) -> SafeString:
 def _issuer(row: Any) -> str:
     if not row.facts:
         return "—"
-    return "itself" if row.facts.self_signed else str(row.facts.issuer)
+    return _("itself") if row.facts.self_signed else str(row.facts.issuer)
 
 
 CERTIFICATES = (
-    Column("Ends", _ends, "nowrap", zoned=True),
-    Column("Certificate", _certificate),
-    Column("Partner", lambda row: cells.link(cells.to("partner", row.party.public_id), row.party)),
-    Column("Use", _use),
-    Column("Issuer", _issuer, "text-soft wrap"),
-    Column("Key", lambda row: row.facts.key if row.facts else "—"),
+    Column(gettext_lazy("Ends"), _ends, "nowrap", zoned=True),
+    Column(gettext_lazy("Certificate"), _certificate),
+    Column(gettext_lazy("Partner"), lambda row: cells.link(cells.to("partner", row.party.public_id), row.party)),
+    Column(gettext_lazy("Use"), _use),
+    Column(gettext_lazy("Issuer"), _issuer, "text-soft wrap"),
+    Column(gettext_lazy("Key"), lambda row: row.facts.key if row.facts else "—"),
 )
 
 
@@ -335,13 +399,13 @@ CERTIFICATES = (
 
 
 def _would_be(item: Any) -> SafeString:
-    known = {"create": ("plus", "made"), "change": ("pencil", "changed")}
+    known = {"create": ("plus", _("made")), "change": ("pencil", pgettext("bundle", "changed"))}
     if item.action in known:
         sign, said = known[item.action]
         return cells.joined(icon(sign), said)
     if item.action == "same":
-        return cells.span("text-faint", cells.joined(icon("equal"), "as it is"))
-    return cells.span("text-bad", cells.joined(icon("alert-triangle"), "problem"))
+        return cells.span("text-faint", cells.joined(icon("equal"), _("as it is")))
+    return cells.span("text-bad", cells.joined(icon("alert-triangle"), _("problem")))
 
 
 def _fields(item: Any) -> object:
@@ -357,18 +421,22 @@ def _fields(item: Any) -> object:
     return format_html("<ul>{}</ul>", format_html_join("", said, rows))
 
 
+def _kind(item: Any) -> str:
+    return {"party": _("Party"), "endpoint": _("Endpoint"), "agreement": _("Agreement")}[item.kind]
+
+
 _ITEMS = (
-    Column("What", lambda item: capfirst(item.kind)),
-    Column("Name", lambda item: item.name, "wrap strong"),
-    Column("Would be", _would_be, "nowrap"),
-    Column("Fields", _fields, "wrap"),
+    Column(gettext_lazy("What"), _kind),
+    Column(gettext_lazy("Name"), lambda item: item.name, "wrap strong"),
+    Column(gettext_lazy("Would be"), _would_be, "nowrap"),
+    Column(gettext_lazy("Fields"), _fields, "wrap"),
 )
 
 
 def bundle(report: ImportReport) -> dict[str, Any]:
     """Return the table of what an import would do."""
     return table(
-        "Everything in the bundle",
+        _("Everything in the bundle"),
         _ITEMS,
         report.items,
         about=lambda item: {"data-testid": "bundle-item", "data-state": item.action},
@@ -377,18 +445,22 @@ def bundle(report: ImportReport) -> dict[str, Any]:
 
 def _discard(draft: OnboardingDraft) -> SafeString:
     href = cells.to("onboarding-discard", draft.public_id)
-    return cells.link(href, "Discard…", data_dialog=True, aria_label=f"Discard {draft}")
+    return cells.link(href, _("Discard…"), data_dialog=True, aria_label=_("Discard {name}").format(name=draft.called))
 
 
 _DRAFTS = (
-    Column("Draft", lambda one: cells.link(cells.to("onboarding-step", one.public_id, one.step), one, "strong")),
-    Column("Step", lambda draft: f"{draft.step} of 6"),
-    Column("Last changed", lambda draft: ago(draft.updated_at), "nowrap", narrow="Changed"),
-    Column("By", lambda draft: draft.updated_by),
-    Column("Verbs", _discard, head=cells.hidden("Verbs"), narrow=" "),
+    Column(
+        gettext_lazy("Draft"),
+        lambda one: cells.link(cells.to("onboarding-step", one.public_id, one.step), one.called, "strong"),
+    ),
+    Column(gettext_lazy("Step"), lambda draft: _("{step} of 6").format(step=draft.step)),
+    Column(gettext_lazy("Last changed"), lambda draft: ago(draft.updated_at), "nowrap", narrow=gettext_lazy("Changed")),
+    Column(gettext_lazy("By"), lambda draft: draft.updated_by),
 )
 
 
 def drafts(found: Iterable[OnboardingDraft]) -> dict[str, Any]:
     """Return the table of partners that are being set up."""
-    return table("Partners that are being set up", _DRAFTS, found, about=lambda draft: {"data-testid": "draft"})
+    verbs = Column(_("Verbs"), _discard, head=cells.hidden(_("Verbs")), narrow=" ")
+    columns = (*_DRAFTS, verbs)
+    return table(_("Partners that are being set up"), columns, found, about=lambda draft: {"data-testid": "draft"})

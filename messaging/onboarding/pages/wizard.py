@@ -10,6 +10,7 @@ from typing import Any
 from django.contrib import messages as notices
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import resolve_url
+from django.utils.translation import gettext as _
 from django.views.decorators.debug import sensitive_post_parameters, sensitive_variables
 
 from messaging.access.selectors.reach import read_id
@@ -32,9 +33,17 @@ from messaging.resource import number as seen
 from partners import selectors as partners
 from partners.models import AgreementVersion
 from rmhub.ids import BadPublicId
+from rmhub.language import gettext_lazy
 
 LAST = len(STEPS)
-TITLES = ("Start", "Identity", "Transport", "Agreement", "Test", "Review and activate")
+TITLES = (
+    gettext_lazy("Start"),
+    gettext_lazy("Identity"),
+    gettext_lazy("Transport"),
+    gettext_lazy("Agreement"),
+    gettext_lazy("Test"),
+    gettext_lazy("Review and activate"),
+)
 _TYPED = {2: "identity", 3: "transport", 4: "agreement"}
 
 
@@ -44,14 +53,14 @@ def _discard(*, draft_id: uuid.UUID, actor: Actor, reason: str, expected: str) -
 
 DISCARD = Verb(
     "discard",
-    "Discard",
+    gettext_lazy("Discard"),
     "x",
     "danger",
     _discard,
-    ("The draft is deleted, and so is what it has created, as far as nothing else uses it.",),
-    "What was typed is gone. Nothing of it was in force.",
-    ("Not needed", "Started by mistake"),
-    "is discarded",
+    (gettext_lazy("The draft is deleted, and so is what it has created, as far as nothing else uses it."),),
+    gettext_lazy("What was typed is gone. Nothing of it was in force."),
+    (gettext_lazy("Not needed"), gettext_lazy("Started by mistake")),
+    gettext_lazy("is discarded"),
     scope=SCOPE,
 )
 
@@ -95,13 +104,13 @@ def _start(request: HttpRequest) -> OnboardingDraft:
     if source == "bundle":
         file = request.FILES.get("bundle_file")
         if file is not None and (file.size or 0) > bundle_format.MAX_BYTES:
-            raise InvalidSubmission({"bundle": ["The file is too large for a bundle."]})
+            raise InvalidSubmission({"bundle": [_("The file is too large for a bundle.")]})
         text = file.read() if file is not None else request.POST.get("bundle", "").encode()
         return onboarding_drafts.draft_from_bundle(bundle=bundle_format.read(text), actor=actor(request))
     try:
         clone_of = read_id("agr", request.POST.get("clone_of", "")) if source == "clone" else None
     except BadPublicId:
-        raise InvalidSubmission({"clone_of": ["Choose the agreement whose terms are taken over."]}) from None
+        raise InvalidSubmission({"clone_of": [_("Choose the agreement whose terms are taken over.")]}) from None
     return onboarding_drafts.draft_create(actor=actor(request), source=source, clone_of=clone_of)
 
 
@@ -116,7 +125,7 @@ def onboarding_step(request: HttpRequest, reference: str, number: int) -> HttpRe
         return _test(request, draft)
     if number == LAST:
         return _review(request, draft)
-    raise Http404(f"The wizard has no step {number} here.")
+    raise Http404(_("The wizard has no step {number} here.").format(number=number))
 
 
 @sensitive_variables("texts", "secret")
@@ -157,7 +166,7 @@ def _typed(request: HttpRequest, draft: OnboardingDraft, number: int) -> HttpRes
         onboarding_drafts.draft_reach(draft_id=draft.pk, step=number + 1)
         return see_other("console:onboarding-step", draft.public_id, number + 1)
     if request.POST.get("leave"):
-        notices.success(request, "The draft is kept. Go on with it whenever you like.")
+        notices.success(request, _("The draft is kept. Go on with it whenever you like."))
         return see_other("console:onboarding-new")
     return _form(request, draft, number, texts, wrong if go_on else {}, check)
 
@@ -179,7 +188,7 @@ def _not_kept(request: HttpRequest, draft: OnboardingDraft, error: Stale) -> Htt
     own = draft.updated_by == request.user.get_username()
     said = error.detail
     if own:
-        said = "Not kept yet: you have saved this draft in another window since. Continue saves what is typed here."
+        said = _("Not kept yet: you have saved this draft in another window since. Continue saves what is typed here.")
     return page(request, "console/onboarding/onboarding_check.html", {"draft": draft, "wrong": [said], "known": own})
 
 
@@ -283,7 +292,9 @@ def _review(request: HttpRequest, draft: OnboardingDraft) -> HttpResponse:
                 leave = resolve_url("console:partner", partner.public_id)
                 context = {"credential": done.credential, "party": partner, "secret": done.shown_once, "leave": leave}
                 return page(request, "console/onboarding/credential_made.html", context | {"activated": done.version})
-            notices.success(request, f"{partner} is set up: {done.version} is active.")
+            notices.success(
+                request, _("{partner} is set up: {version} is active.").format(partner=partner, version=done.version)
+            )
             return see_other("console:partner", partner.public_id)
     check = onboarding_drafts.draft_check(draft_id=draft.pk)
     wish = values_of(draft, "transport")
@@ -295,7 +306,7 @@ def _review(request: HttpRequest, draft: OnboardingDraft) -> HttpResponse:
         "facts": [(TITLES[n - 1], n, steps.facts(draft, step)) for n, step in _TYPED.items()],
         "inbound": wish.get("inbound_kind", ""),
         "report": BenchReport.objects.filter(draft=draft).order_by("-id").first(),
-        "presets": ("Tested with the partner", "Go-live"),
+        "presets": (_("Tested with the partner"), _("Go-live")),
     }
     return page(request, "console/onboarding/onboarding_review.html", context, status=status)
 
@@ -307,7 +318,7 @@ def onboarding_discard(request: HttpRequest, reference: str) -> HttpResponse:
     def subject() -> Subject:
         draft = selectors.draft(reference)
         href = resolve_url("console:onboarding-step", draft.public_id, min(max(draft.step, 2), LAST))
-        crumbs = (("New partner", resolve_url("console:onboarding-new")),)
-        return Subject({"draft_id": draft.pk}, str(draft), href, str(draft.version), crumbs)
+        crumbs = ((_("New partner"), resolve_url("console:onboarding-new")),)
+        return Subject({"draft_id": draft.pk}, draft.called, href, str(draft.version), crumbs)
 
     return act(request, DISCARD, subject, to=lambda: resolve_url("console:onboarding-new"))

@@ -15,7 +15,9 @@ from dataclasses import asdict, dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 
+from django.conf import settings
 from django.db import transaction
+from django.utils import translation
 
 from messaging import profile
 from messaging.bench import CONTENT_SHA256, Found, Sample
@@ -61,6 +63,11 @@ def run(*, agreement_id: uuid.UUID, number: int, actor: Actor, draft_id: uuid.UU
     Raises NotFound. Everything else that goes wrong is a step of the report.
     """
     version = _version(agreement_id, number)
+    with translation.override(settings.LANGUAGE_CODE):  # it is kept, for readers of every language
+        return _run(version, actor, draft_id)
+
+
+def _run(version: AgreementVersion, actor: Actor, draft_id: uuid.UUID | None) -> BenchReport:
     terms = registry.current().version(version.pk)
     started = clock.now()
     steps: list[Step] = []
@@ -73,8 +80,8 @@ def run(*, agreement_id: uuid.UUID, number: int, actor: Actor, draft_id: uuid.UU
     _in_a_step(steps, "order", lambda step: _tried(step, tried.order(terms, started)))
     _in_a_step(steps, "echo", lambda step: _echo(step, version, terms, sample, started))
     report = BenchReport(
-        agreement_id=agreement_id,
-        number=number,
+        agreement_id=version.agreement_id,
+        number=version.number,
         draft=OnboardingDraft.objects.filter(pk=draft_id).first() if draft_id else None,
         ok=not any(step.verdict == "failed" for step in steps),
         steps=[asdict(step) for step in steps],
@@ -85,9 +92,13 @@ def run(*, agreement_id: uuid.UUID, number: int, actor: Actor, draft_id: uuid.UU
     with transaction.atomic():
         report.save()
         failed = [step.name for step in steps if step.verdict == "failed"]
-        after = {"report": report.public_id, "ok": report.ok, "failed": failed, "version": number}
+        after = {"report": report.public_id, "ok": report.ok, "failed": failed, "version": version.number}
         audit.record(actor, "agreement.test", version.agreement, after=after)
-        old = BenchReport.objects.filter(agreement=agreement_id).order_by("-id").values_list("pk", flat=True)[_KEPT:]
+        old = (
+            BenchReport.objects.filter(agreement=version.agreement_id)
+            .order_by("-id")
+            .values_list("pk", flat=True)[_KEPT:]
+        )
         BenchReport.objects.filter(pk__in=list(old)).delete()
     return report
 

@@ -13,6 +13,7 @@ from typing import Any
 
 from django.conf import settings
 from django.db import transaction
+from django.utils.translation import gettext as _
 
 from messaging.differences import Change, changes
 from messaging.exceptions import ApplicationError, InvalidSubmission
@@ -125,13 +126,23 @@ def bundle_import(
         if dry_run or report.problems:
             transaction.set_rollback(True)
     if report.problems and not dry_run:
-        raise InvalidSubmission({"bundle": [f"{item.kind} {item.name}: {item.problem}" for item in report.problems]})
+        raise InvalidSubmission({"bundle": [_told(item) for item in report.problems]})
     for version in () if dry_run else ready:
         # After the commit: pairs follow what is in force, and processes must not see what may be taken back.
         onboarding.version_activate(
             agreement_id=version.agreement_id, number=version.number, actor=actor, reason=reason
         )
     return report
+
+
+def _told(item: Item) -> str:
+    """A problem with what it is about."""
+    texts = {
+        "party": _("party {name}: {problem}"),
+        "endpoint": _("endpoint {name}: {problem}"),
+        "agreement": _("agreement {name}: {problem}"),
+    }
+    return texts[item.kind].format(name=item.name, problem=item.problem)
 
 
 def _step(report: ImportReport, kind: str, name: str, do: Callable[[], Item]) -> None:
@@ -188,13 +199,15 @@ def _party(given: BundleParty, bundle: Bundle, actor: Actor, reason: str) -> Ite
 def _endpoint(party: BundleParty, given: BundleEndpoint, bundle: Bundle, actor: Actor, reason: str) -> Item:
     owner = _known(party, bundle)
     if owner is None:
-        raise InvalidSubmission({"party": [f"{party.name} could not be created."]})
+        raise InvalidSubmission({"party": [_("{name} could not be created.").format(name=party.name)]})
     known = find_endpoint(given.uri)
     if known is None:
         made = onboarding.endpoint_create(party_id=owner.pk, actor=actor, reason=reason, **given.fields)
         return Item("endpoint", given.uri, "create", tuple(changes({}, onboarding.describe(made))))
     if known.party_id != owner.pk:
-        raise InvalidSubmission({"uri": [f"{known.party} has this endpoint here, and not {owner}."]})
+        raise InvalidSubmission(
+            {"uri": [_("{party} has this endpoint here, and not {owner}.").format(party=known.party, owner=owner)]}
+        )
     before = onboarding.describe(known)
     with transaction.atomic():
         after = onboarding.describe(
@@ -213,14 +226,14 @@ def _agreement(given: BundleAgreement, actor: Actor, reason: str, ready: list[Ag
     }
     for name, end in ends.items():
         if end is None:
-            raise InvalidSubmission({name: ["There is no endpoint with this URI, and the bundle has none either."]})
+            raise InvalidSubmission({name: [_("There is no endpoint with this URI, and the bundle has none either.")]})
     named = {f"{name}_id": end.pk for name, end in ends.items() if end is not None}
     known = Agreement.objects.filter(tpa_id=given.tpa_id).first()
     if known is None:
         sides = {name: Party.objects.filter(name=getattr(given, name)).first() for name in ("own_party", "partner")}
         for name, side in sides.items():
             if side is None:
-                raise InvalidSubmission({name: ["There is no party of this name, and the bundle has none either."]})
+                raise InvalidSubmission({name: [_("There is no party of this name, and the bundle has none either.")]})
         made = onboarding.agreement_create(
             tpa_id=given.tpa_id,
             name=given.name,
@@ -247,7 +260,10 @@ def _newer_terms(
 ) -> tuple[Item, AgreementVersion]:
     """The bundle's terms as the draft of an agreement that there is, unless its newest version has them already."""
     if known.partner.name != given.partner or known.own_party.name != given.own_party:
-        raise InvalidSubmission({"partner": [f"{known.tpa_id} is between {known.own_party} and {known.partner} here."]})
+        text = _("{agreement} is between {own_party} and {partner} here.").format(
+            agreement=known.tpa_id, own_party=known.own_party, partner=known.partner
+        )
+        raise InvalidSubmission({"partner": [text]})
     newest = known.versions.order_by("-number")[0]
     before = onboarding.describe(selectors.version(newest.pk))
     with transaction.atomic():

@@ -14,10 +14,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from django.db.models import Model
+from django.utils.translation import gettext as _
 
 from messaging.exceptions import InvalidSubmission
 from partners.choices import ServiceDirection
 from partners.models import ENDPOINT, TERMS, Agreement, AgreementVersion, Endpoint, Party
+from rmhub.language import gettext_lazy
 
 FORMAT, VERSION = "rmhub-bundle", 1
 MAX_BYTES = 8 * 1024 * 1024
@@ -25,7 +27,12 @@ MOST = 2000  # of each kind
 _MOST_PROBLEMS = 50
 _LONGEST_GROUP = 80
 PARTY_TEXTS = ("name", "contact", "time_zone", "hours")
-_KINDS = {bool: "true or false", int: "a whole number", float: "a number", str: "a text"}
+_KINDS = {
+    bool: gettext_lazy("true or false is needed here."),
+    int: gettext_lazy("a whole number is needed here."),
+    float: gettext_lazy("a number is needed here."),
+    str: gettext_lazy("a text is needed here."),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,28 +88,28 @@ class _Reader:
 
     def members(self, value: Any, where: str, known: Sequence[str]) -> dict[str, Any]:
         if not isinstance(value, dict):
-            self.wrong(where, "an object with members is needed here.")
+            self.wrong(where, _("an object with members is needed here."))
             return {}
         for name in value:
             if name not in known:
-                self.wrong(f"{where}.{str(name)[:60]}", "there is no such member in a bundle.")
+                self.wrong(f"{where}.{str(name)[:60]}", _("there is no such member in a bundle."))
         return value
 
     def rows(self, value: Any, where: str) -> list[Any]:
         if value is None:
             return []
         if not isinstance(value, list) or len(value) > MOST:
-            self.wrong(where, f"a list of at most {MOST} is needed here.")
+            self.wrong(where, _("a list of at most {most} is needed here.").format(most=MOST))
             return []
         return value
 
     def text(self, members: Mapping[str, Any], name: str, where: str, *, needed: bool = False) -> str:
         value = members.get(name, "")
         if not isinstance(value, str) or (needed and not value.strip()):
-            self.wrong(f"{where}.{name}", "a text is needed here.")
+            self.wrong(f"{where}.{name}", _("a text is needed here."))
             return ""
         if not is_storable(value):
-            self.wrong(f"{where}.{name}", "there is a character in this text that cannot be stored: remove it.")
+            self.wrong(f"{where}.{name}", _("there is a character in this text that cannot be stored: remove it."))
             return ""
         return value
 
@@ -110,8 +117,7 @@ class _Reader:
         """The member if it has the default's type."""
         value = members[name]
         if not same_kind(value, default):
-            kind = _KINDS[_kind(default)]
-            self.wrong(f"{where}.{name}", f"{kind} is needed here.")
+            self.wrong(f"{where}.{name}", str(_KINDS[_kind(default)]))
             return default
         return self.text(members, name, where) if isinstance(value, str) else value
 
@@ -138,11 +144,13 @@ def is_storable(text: str) -> bool:
 def read(text: str | bytes) -> Bundle:
     """The bundle in a JSON text. Raises InvalidSubmission (field `bundle`) with all that is wrong with it."""
     if len(text) > MAX_BYTES:
-        raise InvalidSubmission({"bundle": [f"A bundle has at most {MAX_BYTES // 1024 // 1024} MiB: take it apart."]})
+        raise InvalidSubmission(
+            {"bundle": [_("A bundle has at most {most} MiB: take it apart.").format(most=MAX_BYTES // 1024 // 1024)]}
+        )
     try:
         return read_document(json.loads(text))
     except (ValueError, RecursionError) as error:
-        raise InvalidSubmission({"bundle": [f"This is not JSON: {str(error)[:200]}"]}) from None
+        raise InvalidSubmission({"bundle": [_("This is not JSON: {error}").format(error=str(error)[:200])]}) from None
 
 
 def read_document(document: Any) -> Bundle:
@@ -150,7 +158,9 @@ def read_document(document: Any) -> Bundle:
     reader = _Reader()
     top = reader.members(document, "bundle", ("format", "version", "parties", "agreements", "exported_at", "hub"))
     if top.get("format") != FORMAT or top.get("version") != VERSION:
-        reader.wrong("bundle", f'"format" has to be "{FORMAT}" and "version" {VERSION}.')
+        reader.wrong(
+            "bundle", _('"format" has to be "{format}" and "version" {version}.').format(format=FORMAT, version=VERSION)
+        )
     parties = tuple(
         _party(reader, row, f"parties[{index}]") for index, row in enumerate(reader.rows(top.get("parties"), "parties"))
     )
@@ -179,7 +189,10 @@ def _party(reader: _Reader, row: Any, where: str) -> BundleParty:
     if not all(
         isinstance(group, str) and 0 < len(group.strip()) <= _LONGEST_GROUP and group.isprintable() for group in groups
     ):
-        reader.wrong(f"{where}.groups", f"names of 1 to {_LONGEST_GROUP} printable characters are needed here.")
+        reader.wrong(
+            f"{where}.groups",
+            _("names of 1 to {most} printable characters are needed here.").format(most=_LONGEST_GROUP),
+        )
         groups = []
     is_own = bool(reader.like(members, "is_own", False, where)) if "is_own" in members else False
     endpoints = tuple(
@@ -212,7 +225,7 @@ def _agreement(reader: _Reader, row: Any, where: str) -> BundleAgreement:
         one = reader.members(item, at, ("service", "action", "direction"))
         direction = reader.text(one, "direction", at) or "both"
         if direction not in ServiceDirection.values:
-            reader.wrong(f"{at}.direction", "send, receive or both is needed here.")
+            reader.wrong(f"{at}.direction", _("send, receive or both is needed here."))
         services.append(
             (reader.text(one, "service", at, needed=True), reader.text(one, "action", at) or "*", direction)
         )

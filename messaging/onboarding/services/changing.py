@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 
 from django.core.exceptions import ObjectDoesNotExist
 from django.db import models
+from django.utils.translation import gettext as _
 from django.views.decorators.debug import sensitive_variables
 
 from messaging.engine import pairs
@@ -27,8 +28,15 @@ from partners.models import ENDPOINT, TERMS, Agreement, AgreementVersion, Creden
 from partners.services import Level, Problem
 from partners.services.writing import writing
 from rmhub import clock
+from rmhub.language import gettext_lazy
 
 Row = TypeVar("Row", bound=models.Model)
+_MISSING = {
+    "party": gettext_lazy("There is no such party."),
+    "endpoint": gettext_lazy("There is no such endpoint."),
+    "agreement": gettext_lazy("There is no such agreement."),
+    "credential": gettext_lazy("There is no such credential."),
+}
 
 
 class InvalidAgreement(InvalidSubmission):
@@ -283,7 +291,9 @@ def _created(verb: str, row: Row, actor: Actor, reason: str) -> Row:
 
 def _require_fresh(row: models.Model, expected: str | None) -> None:
     if expected is not None and revision(row) != expected:
-        raise Stale(f"{row} changed since you looked at it: look again before you change it.", version=0)
+        raise Stale(
+            _("{name} changed since you looked at it: look again before you change it.").format(name=row), version=0
+        )
 
 
 def _party(party_id: uuid.UUID) -> Party:
@@ -307,21 +317,21 @@ def _version(agreement_id: uuid.UUID, number: int) -> AgreementVersion:
     for version in agreement.versions.all():
         if version.number == number:
             return selectors.version(version.pk)
-    raise NotFound(f"{agreement} has no version {number}.")
+    raise NotFound(_("{agreement} has no version {number}.").format(agreement=agreement, number=number))
 
 
 def _found(read: Callable[[], Row], kind: str) -> Row:
     try:
         return read()
     except ObjectDoesNotExist as error:
-        raise NotFound(f"There is no such {kind}.") from error
+        raise NotFound(str(_MISSING[kind])) from error
 
 
 def _named(model: type[Row], pk: uuid.UUID, field: str) -> Row:
     """The row that a field of the input names."""
     found = model._default_manager.filter(pk=pk).first()
     if found is None:
-        raise InvalidSubmission({field: [f"There is no such {model._meta.verbose_name}."]})
+        raise InvalidSubmission({field: [str(_MISSING[str(model._meta.model_name)])]})
     return found
 
 

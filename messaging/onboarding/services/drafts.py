@@ -14,6 +14,7 @@ from typing import Any
 
 from django.db import IntegrityError, transaction
 from django.db.models import Model, ProtectedError
+from django.utils.translation import gettext as _
 from django.views.decorators.debug import sensitive_variables
 
 from messaging.exceptions import InvalidSubmission, NotFound, Stale, WrongState
@@ -43,24 +44,23 @@ def draft_create(*, actor: Actor, source: str = "blank", clone_of: uuid.UUID | N
     if source == "clone":
         agreement = Agreement.objects.filter(pk=clone_of).first() if clone_of else None
         if agreement is None:
-            raise InvalidSubmission({"clone_of": ["There is no such agreement: choose one of the list."]})
+            raise InvalidSubmission({"clone_of": [_("There is no such agreement: choose one of the list.")]})
         data = _cloned(selectors.agreement(agreement.pk))
     elif source not in SOURCES:
-        raise InvalidSubmission({"source": [f"A draft starts from one of: {', '.join(SOURCES)}."]})
+        raise InvalidSubmission(
+            {"source": [_("A draft starts from one of: {sources}.").format(sources=", ".join(SOURCES))]}
+        )
     return _made(actor, source, data)
 
 
 def draft_from_bundle(*, bundle: Bundle, actor: Actor) -> OnboardingDraft:
     """A draft with the one partner and agreement of a bundle. Raises InvalidSubmission when it has several."""
     if len(bundle.agreements) != 1:
-        raise InvalidSubmission(
-            {
-                "bundle": [
-                    f"The wizard sets up one agreement, and this bundle has {len(bundle.agreements)}: import it as a "
-                    "whole under Partners, Bundle."
-                ]
-            }
+        text = _(
+            "The wizard sets up one agreement, and this bundle has {count}: import it as a whole under Partners, "
+            "Bundle."
         )
+        raise InvalidSubmission({"bundle": [text.format(count=len(bundle.agreements))]})
     agreement = bundle.agreements[0]
     party = next((one for one in bundle.parties if one.name == agreement.partner), None)
     ends = {end.uri: end for one in bundle.parties for end in one.endpoints}
@@ -106,14 +106,14 @@ def draft_save(
     `expected`), InvalidSubmission for fields that there are not.
     """
     if step not in FIELDS:
-        raise InvalidSubmission({"step": [f"A draft has the steps {', '.join(FIELDS)}."]})
+        raise InvalidSubmission({"step": [_("A draft has the steps {steps}.").format(steps=", ".join(FIELDS))]})
     strange = sorted((values.keys() | (unread or {}).keys()) - set(FIELDS[step]))
     if strange:
-        raise InvalidSubmission({name: [f"The step {step} has no such field."] for name in strange})
+        raise InvalidSubmission({name: [_("The step {step} has no such field.").format(step=step)] for name in strange})
     unclean = [name for name, value in (dict(values) | dict(unread or {})).items() if not _storable(value)]
     if unclean:
         raise InvalidSubmission(
-            {name: ["There is a character in it that cannot be stored: remove it."] for name in unclean}
+            {name: [_("There is a character in it that cannot be stored: remove it.")] for name in unclean}
         )
     with transaction.atomic():
         draft = _locked(draft_id)
@@ -174,7 +174,7 @@ def draft_make(*, draft_id: uuid.UUID, actor: Actor, expected: int | None = None
                     for step, errors in check.errors.items()
                     for name, texts in errors.items()
                 }
-                or {"agreement": ["The draft is not complete."]}
+                or {"agreement": [_("The draft is not complete.")]}
             )
         draft.agreement_id = version.agreement_id
         draft.step = max(draft.step, 5)
@@ -264,7 +264,8 @@ def _cloned(agreement: Agreement) -> dict[str, Any]:
 def _made(actor: Actor, source: str, data: dict[str, Any]) -> OnboardingDraft:
     if OnboardingDraft.objects.count() >= MOST_DRAFTS:
         raise WrongState(
-            f"There are {MOST_DRAFTS} drafts already: discard those that nobody goes on with.", state="full"
+            _("There are {count} drafts already: discard those that nobody goes on with.").format(count=MOST_DRAFTS),
+            state="full",
         )
     _require_small(data)
     now = clock.now()
@@ -285,7 +286,7 @@ def _made(actor: Actor, source: str, data: dict[str, Any]) -> OnboardingDraft:
 
 def _require_small(data: Mapping[str, Any]) -> None:
     if len(str(data)) > _MOST_BYTES:
-        raise InvalidSubmission({"": ["The draft is too large: leave out certificates that are not needed."]})
+        raise InvalidSubmission({"": [_("The draft is too large: leave out certificates that are not needed.")]})
 
 
 def _storable(value: Any) -> bool:
@@ -308,7 +309,11 @@ def _write(draft: OnboardingDraft, actor: Actor) -> None:
 def _locked(draft_id: uuid.UUID) -> OnboardingDraft:
     draft = OnboardingDraft.objects.select_for_update(of=("self",)).filter(pk=draft_id).first()
     if draft is None:
-        raise NotFound(f"There is no draft {public_id('drf', draft_id)}: it was activated or discarded.")
+        raise NotFound(
+            _("There is no draft {reference}: it was activated or discarded.").format(
+                reference=public_id("drf", draft_id)
+            )
+        )
     return draft
 
 
@@ -319,4 +324,7 @@ def _only_own_since(draft: OnboardingDraft, expected: int, actor: Actor) -> bool
 
 def _require_fresh(draft: OnboardingDraft, expected: int | None) -> None:
     if expected is not None and draft.version != expected:
-        raise Stale(f"{draft.updated_by} changed this draft since you looked at it.", version=draft.version)
+        raise Stale(
+            _("{person} changed this draft since you looked at it.").format(person=draft.updated_by),
+            version=draft.version,
+        )

@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 
 from django.db import transaction
 from django.db.models import IntegerField, Model
+from django.utils.translation import gettext as _
 from django.views.decorators.debug import sensitive_variables
 
 from messaging.exceptions import ApplicationError, InvalidSubmission
@@ -86,7 +87,7 @@ def make(draft: OnboardingDraft, actor: Actor, check: Check) -> AgreementVersion
 def _try(step: str, check: Check, do: Callable[[], Row], draft: OnboardingDraft) -> Row | None:
     unread = draft.data.get(step, {}).get("unread", {})
     if unread:
-        check.errors[step] = {name: ["This cannot be read: correct it."] for name in unread}
+        check.errors[step] = {name: [_("This cannot be read: correct it.")] for name in unread}
         return None
     try:
         with transaction.atomic():
@@ -104,7 +105,7 @@ def _make_party(draft: OnboardingDraft, made: dict[str, str], actor: Actor) -> P
     if existing:
         found = _named(Party, "par", existing, "existing")
         if found.is_own:
-            raise InvalidSubmission({"existing": [f"{found} is ours: choose a partner."]})
+            raise InvalidSubmission({"existing": [_("{party} is ours: choose a partner.").format(party=found)]})
         return found
     values["identifiers"] = _rows(values.get("identifiers", ()), 2, "identifiers")
     values.setdefault("name", "")
@@ -131,7 +132,9 @@ def _make_endpoint(draft: OnboardingDraft, made: dict[str, str], party: Party, a
     reason = _reason(draft)
     known = Endpoint.objects.filter(pk__in=made_ids(made, "endpoint")).first() or find_endpoint(values["uri"])
     if known is not None and known.party_id != party.pk:
-        raise InvalidSubmission({"uri": [f"{known.party} has an endpoint with this URI already: use another URI."]})
+        raise InvalidSubmission(
+            {"uri": [_("{party} has an endpoint with this URI already: use another URI.").format(party=known.party)]}
+        )
     if known is None:
         endpoint = onboarding.endpoint_create(party_id=party.pk, actor=actor, reason=reason, **values)
         made["endpoint"] = endpoint.public_id
@@ -142,7 +145,7 @@ def _make_endpoint(draft: OnboardingDraft, made: dict[str, str], party: Party, a
         try:
             secret = secrets.decrypt(base64.b64decode(held["secret"]))
         except SecretUnreadable:
-            raise InvalidSubmission({"secret": ["The secret cannot be read any more: enter it again."]}) from None
+            raise InvalidSubmission({"secret": [_("The secret cannot be read any more: enter it again.")]}) from None
         stored = onboarding.credential_store_outbound(
             party_id=party.pk,
             actor=actor,
@@ -154,7 +157,7 @@ def _make_endpoint(draft: OnboardingDraft, made: dict[str, str], party: Party, a
         made["credential"] = stored.public_id
         draft.data = draft.data | {"transport": {name: one for name, one in held.items() if name != "secret"}}
     elif wish["outbound_kind"] and "credential" not in made:
-        raise InvalidSubmission({"secret": ["Enter the password, token or key that they gave us."]})
+        raise InvalidSubmission({"secret": [_("Enter the password, token or key that they gave us.")]})
     if wish["inbound_kind"]:
         _check_inbound(party, wish)
     return endpoint
@@ -163,7 +166,7 @@ def _make_endpoint(draft: OnboardingDraft, made: dict[str, str], party: Party, a
 def _check_inbound(party: Party, wish: Mapping[str, str]) -> None:
     """What the partner is to show is made after the activation: what is wrong with it is said before."""
     if wish["inbound_kind"] == "basic" and not wish["inbound_username"].strip():
-        raise InvalidSubmission({"inbound_username": ["Enter the user name that they are to show."]})
+        raise InvalidSubmission({"inbound_username": [_("Enter the user name that they are to show.")]})
     try:
         services.credential_check_inbound(
             party=party,
@@ -232,7 +235,7 @@ def _named(model: type[Row], prefix: str, reference: Any, name: str) -> Row:
     except BadPublicId:
         found = None
     if found is None:
-        raise InvalidSubmission({name: ["Choose one of the list."]})
+        raise InvalidSubmission({name: [_("Choose one of the list.")]})
     return found
 
 
@@ -254,17 +257,17 @@ def _rows(value: Any, width: int, name: str) -> list[Any]:
         not isinstance(row, list | tuple) or len(row) != width or not all(isinstance(one, str) for one in row)
         for row in value
     ):
-        raise InvalidSubmission({name: [f"A list of rows of {width} texts is needed here."]})
+        raise InvalidSubmission({name: [_("A list of rows of {width} texts is needed here.").format(width=width)]})
     return [tuple(row) for row in value]
 
 
 def _texts(values: Mapping[str, Any], names: Sequence[str]) -> None:
-    if wrong := {name: ["A text is needed here."] for name in names if not isinstance(values.get(name, ""), str)}:
+    if wrong := {name: [_("A text is needed here.")] for name in names if not isinstance(values.get(name, ""), str)}:
         raise InvalidSubmission(wrong)
 
 
 def _numbers(values: Mapping[str, Any], names: Sequence[str]) -> None:
-    if wrong := {name: ["A whole number is needed here."] for name in names if type(values.get(name, 1)) is not int}:
+    if wrong := {name: [_("A whole number is needed here.")] for name in names if type(values.get(name, 1)) is not int}:
         raise InvalidSubmission(wrong)
 
 
@@ -272,7 +275,7 @@ def _like_the_defaults(terms: Mapping[str, Any]) -> None:
     """Raises InvalidSubmission when a term is not of its kind: text, number, or yes and no."""
     defaults = AgreementVersion()
     wrong = {
-        name: ["A value of another kind is needed here."]
+        name: [_("A value of another kind is needed here.")]
         for name, value in terms.items()
         if not same_kind(value, getattr(defaults, name))
     }

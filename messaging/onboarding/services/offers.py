@@ -11,6 +11,7 @@ from collections.abc import Callable
 from datetime import datetime
 
 from django.db import transaction
+from django.utils.translation import gettext as _
 
 from messaging.choices import CertificateUse, IncidentState, OfferState
 from messaging.engine import pairs
@@ -27,6 +28,7 @@ from partners.choices import CredentialKind
 from partners.exceptions import InvalidInput
 from partners.models import Credential, Endpoint
 from rmhub import clock
+from rmhub.language import gettext_lazy
 
 CAUSE = "certificate_offered"
 MOST_WAITING = 10  # of one partner
@@ -48,18 +50,20 @@ def certificate_offer(
         raise InvalidSubmission({"file": [str(error)]}) from error
     errors: dict[str, list[str]] = {}
     if len(found) != 1:
-        errors["file"] = [f"The file has {len(found)} certificates: upload one at a time, without its issuers."]
+        errors["file"] = [
+            _("The file has {count} certificates: upload one at a time, without its issuers.").format(count=len(found))
+        ]
     elif found[0].expired(now):
-        errors["file"] = [f"This certificate expired on {found[0].not_after:%Y-%m-%d}."]
+        errors["file"] = [_("This certificate expired on {date}.").format(date=f"{found[0].not_after:%Y-%m-%d}")]
     elif _known(endpoint_id, found[0].fingerprint):
-        errors["file"] = ["This certificate is in use already."]
+        errors["file"] = [_("This certificate is in use already.")]
     if endpoint_id is not None and not selectors.pinned_servers(party_id).filter(pk=endpoint_id).exists():
-        errors["endpoint"] = ["Choose one of your servers."]
+        errors["endpoint"] = [_("Choose one of your servers.")]
     if len(note) > 255 or not note.replace("\n", " ").isprintable():
-        errors["note"] = ["At most 255 characters, without control characters."]
+        errors["note"] = [_("At most 255 characters, without control characters.")]
     waiting = OfferedCertificate.objects.filter(party=party_id, state=OfferState.WAITING)
     if waiting.count() >= MOST_WAITING:
-        errors["file"] = [f"{MOST_WAITING} certificates wait for a decision already."]
+        errors["file"] = [_("{count} certificates wait for a decision already.").format(count=MOST_WAITING)]
     if errors:
         raise InvalidSubmission(errors)
     with transaction.atomic():
@@ -114,8 +118,13 @@ def _decide(
     with transaction.atomic():
         offer = existing(selectors.offers().select_for_update(of=("self",)), offer_id)
         if offer.state != OfferState.WAITING:
-            said = f"{offer.decided_by} has {offer.state} this certificate already."
-            raise WrongState(said, state=offer.state)
+            accepted = offer.state == OfferState.ACCEPTED
+            said = (
+                _("{person} has accepted this certificate already.")
+                if accepted
+                else _("{person} has declined this certificate already.")
+            )
+            raise WrongState(said.format(person=offer.decided_by), state=offer.state)
         act(offer)
         offer.state, offer.decided_by, offer.decided_at, offer.answer = state, actor.name[:150], now, reason[:500]
         offer.save(update_fields=["state", "decided_by", "decided_at", "answer"])
@@ -140,7 +149,7 @@ def _tell(party_id: uuid.UUID, now: datetime) -> None:
     pair_id = pairs.outbound_pair_id(terms) if terms is not None else None
     for pair in Pair.locked([pair_id] if pair_id is not None else []).values():
         detail = "A certificate waits for your decision under Certificates, Offered by partners."
-        _, written = incidents.incident_open(pair=pair, cause=CAUSE, now=now, detail=detail)
+        __, written = incidents.incident_open(pair=pair, cause=CAUSE, now=now, detail=detail)
         events.write(written)
 
 
@@ -162,35 +171,35 @@ OFFERS = Resource(
     order=("-id",),
     possible=lambda offer: ("accept", "decline") if offer.state == OfferState.WAITING else (),
     state=lambda offer: offer.state,
-    why_not=lambda offer: f"is {offer.state} already",
+    why_not=lambda offer: _("is accepted already") if offer.state == OfferState.ACCEPTED else _("is declined already"),
     revision=lambda offer: offer.state,
     read_revision=str,
     verbs=(
         Verb(
             "accept",
-            "Accept",
+            gettext_lazy("Accept"),
             "shield-check",
             "primary",
             offer_accept,
             (
-                "Compare the fingerprint with the partner over another channel first.",
-                "From now on the certificate is trusted, beside those that are trusted today.",
+                gettext_lazy("Compare the fingerprint with the partner over another channel first."),
+                gettext_lazy("From now on the certificate is trusted, beside those that are trusted today."),
             ),
-            "Nothing here is irreversible: it can be revoked or removed later.",
-            ("Fingerprint compared by telephone",),
-            "is accepted",
+            gettext_lazy("Nothing here is irreversible: it can be revoked or removed later."),
+            (gettext_lazy("Fingerprint compared by telephone"),),
+            gettext_lazy("is accepted"),
             "Trust the certificate, beside those of before",
         ),
         Verb(
             "decline",
-            "Decline",
+            gettext_lazy("Decline"),
             "x",
             "danger",
             offer_decline,
-            ("Nothing changes. The partner reads your reason in the portal.",),
-            "The partner can upload the certificate again.",
-            ("The fingerprint is another one", "Not asked for"),
-            "is declined",
+            (gettext_lazy("Nothing changes. The partner reads your reason in the portal."),),
+            gettext_lazy("The partner can upload the certificate again."),
+            (gettext_lazy("The fingerprint is another one"), gettext_lazy("Not asked for")),
+            gettext_lazy("is declined"),
             "Do not trust the certificate",
         ),
     ),

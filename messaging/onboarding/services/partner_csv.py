@@ -11,6 +11,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
+from django.utils.translation import gettext as _
+
 from messaging.exceptions import InvalidSubmission
 from messaging.onboarding.services import bundle_format
 from messaging.onboarding.services.bundle_format import Bundle
@@ -33,7 +35,7 @@ def read(content: str | bytes, template: str = "") -> Bundle:
     """
     text = content if isinstance(content, str) else selecting.text_of(content, "")
     if text is None or len(text) > bundle_format.MAX_BYTES:
-        raise InvalidSubmission({"bundle": ["A CSV file of at most 8 MiB is needed here."]})
+        raise InvalidSubmission({"bundle": [_("A CSV file of at most 8 MiB is needed here.")]})
     pattern = _pattern(template) if template else None
     problems: list[str] = []
     lines: list[int] = []
@@ -44,12 +46,14 @@ def read(content: str | bytes, template: str = "") -> Bundle:
         lines.append(line)
         name = row.get("name", "")
         if name and (before := seen.setdefault(name, line)) != line:
-            problems.append(f"line {line}: {name} is in line {before} already.")
+            problems.append(
+                _("line {line}: {name} is in line {before} already.").format(line=line, name=name, before=before)
+            )
         parties.append(_party(row, line, pattern, problems))
         if pattern is None:
             continue
         if not row.get("tpa_id") or not row.get("uri"):
-            problems.append(f"line {line}: an agreement needs tpa_id and uri.")
+            problems.append(_("line {line}: an agreement needs tpa_id and uri.").format(line=line))
         agreements.append(
             {
                 **pattern,
@@ -62,7 +66,7 @@ def read(content: str | bytes, template: str = "") -> Bundle:
             }
         )
     if not problems and not lines:
-        problems.append("The file has no row below its headings.")
+        problems.append(_("The file has no row below its headings."))
     if problems:
         raise InvalidSubmission({"bundle": problems})
     for one in agreements:
@@ -72,7 +76,10 @@ def read(content: str | bytes, template: str = "") -> Bundle:
     try:
         return replace(bundle_format.read_document(document), by_name=True)
     except InvalidSubmission as error:
-        said = [_ROW.sub(lambda match: f"line {lines[int(match[1])]}, ", text) for text in error.errors["bundle"]]
+        said = [
+            _ROW.sub(lambda match: _("line {line}, ").format(line=lines[int(match[1])]), text)
+            for text in error.errors["bundle"]
+        ]
         raise InvalidSubmission({"bundle": list(dict.fromkeys(said))}) from error
 
 
@@ -81,7 +88,7 @@ def _pattern(template: str) -> dict[str, Any]:
     known = Agreement.objects.filter(tpa_id=template).first()
     version = selectors.current_version(known) if known is not None else None
     if known is None or version is None:
-        raise InvalidSubmission({"template": [f"There is no agreement {template}."]})
+        raise InvalidSubmission({"template": [_("There is no agreement {template}.").format(template=template)]})
     found = selectors.version(version.pk)
     return {**bundle_format.write_agreement(known, found), "transport": found.partner_endpoint.transport}
 
@@ -94,20 +101,24 @@ def _rows(text: str, problems: list[str]) -> Iterator[tuple[int, dict[str, str]]
     try:
         names = [name.strip().casefold().replace(" ", "_") for name in next(rows, [])]
         if unknown := [name for name in names if name not in COLUMNS]:
-            problems.append(f"line 1: there is no column {unknown[0] or '(empty)'}; they are {', '.join(COLUMNS)}.")
+            problems.append(
+                _("line 1: there is no column {column}; they are {columns}.").format(
+                    column=unknown[0] or _("(empty)"), columns=", ".join(COLUMNS)
+                )
+            )
             return
         if "name" not in names:
-            problems.append("line 1: the column name is needed.")
+            problems.append(_("line 1: the column name is needed."))
             return
         for row in rows:
             if not any(cell.strip() for cell in row):
                 continue
             if len(row) > len(names):
-                problems.append(f"line {rows.line_num}: it has more cells than there are headings.")
+                problems.append(_("line {line}: it has more cells than there are headings.").format(line=rows.line_num))
                 continue
             yield rows.line_num, {name: cell.strip() for name, cell in zip(names, row, strict=False)}
     except csv.Error as error:
-        problems.append(f"line {rows.line_num}: {error}.")
+        problems.append(_("line {line}: {error}.").format(line=rows.line_num, error=error))
 
 
 def _party(row: dict[str, str], line: int, pattern: dict[str, Any] | None, problems: list[str]) -> dict[str, Any]:
@@ -118,7 +129,11 @@ def _party(row: dict[str, str], line: int, pattern: dict[str, Any] | None, probl
         for one in _several(row["identifiers"]):
             kind, colon, value = (part.strip() for part in one.partition(":"))
             if not colon:
-                problems.append(f"line {line}, identifiers: write {one} with its type, such as DUNS:123456789.")
+                problems.append(
+                    _("line {line}, identifiers: write {identifier} with its type, such as DUNS:123456789.").format(
+                        line=line, identifier=one
+                    )
+                )
             party["identifiers"].append({"type": kind, "value": value})
     if row.get("groups"):
         party["groups"] = _several(row["groups"])
@@ -127,7 +142,7 @@ def _party(row: dict[str, str], line: int, pattern: dict[str, Any] | None, probl
         endpoint = {"uri": row["uri"], "address": row.get("address", ""), "transport": transport}
         party["endpoints"] = [{name: text for name, text in endpoint.items() if text}]
     elif row.get("address"):
-        problems.append(f"line {line}: an address belongs to an endpoint, which has a uri.")
+        problems.append(_("line {line}: an address belongs to an endpoint, which has a uri.").format(line=line))
     return party
 
 
