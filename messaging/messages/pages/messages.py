@@ -77,7 +77,7 @@ def message_page(request: HttpRequest, reference: str) -> HttpResponse:
 
     def why_not(scope: str, reason: str) -> str:
         missing = who.lacks(scope)
-        return _("Needs the role {missing}.").format(missing=missing) if missing else reason
+        return _("Needs the role {role}.").format(role=missing) if missing else reason
 
     context = {
         "settled": relatives.settled(message),

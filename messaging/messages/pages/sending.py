@@ -162,7 +162,7 @@ def message_edit(request: HttpRequest, reference: str) -> HttpResponse:
     if not why_not and (len(payloads) != 1 or payloads[0].size > EDITABLE):
         why_not = _("Only a single document of at most {most} KiB can be edited here.").format(most=EDITABLE // 1024)
     if not why_not and "payloads:read" not in person(request).scopes:
-        why_not = _("Needs the role {missing}.").format(missing=person(request).lacks("payloads:read"))
+        why_not = _("Needs the role {role}.").format(role=person(request).lacks("payloads:read"))
     if why_not:
         notices.error(request, _("It cannot be edited. {why_not}").format(why_not=why_not))
         return see_other("console:message", message.public_id)

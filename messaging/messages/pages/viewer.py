@@ -282,7 +282,7 @@ def _edifact(content: bytes, content_type: str) -> list[Line]:
     lines: list[Line] = []
     body = text
     if text.startswith("UNA"):
-        lines.append([("name", "UNA"), ("", _clean(text[3:9])), ("hint", _EDIFACT_TAGS["UNA"])])
+        lines.append([("name", "UNA"), ("", _clean(text[3:9])), ("hint", str(_EDIFACT_TAGS["UNA"]))])
         body = text[9:]
     for segment in _split(body, terminator, release if release != " " else ""):
         lines.append(_segment(segment, separators[1], terminator, _EDIFACT_TAGS))
@@ -309,7 +309,7 @@ def _segment(segment: str, element: str, terminator: str, hints: dict[str, str])
     tag, separator, rest = segment.partition(element)
     line: Line = [("name", _clean(tag)), ("mark", separator), ("", _clean(rest)), ("mark", _clean(terminator))]
     hint = hints.get(tag.strip())
-    return [*line, ("hint", hint)] if hint else line
+    return [*line, ("hint", str(hint))] if hint else line
 
 
 def _xml(content: bytes, content_type: str) -> list[Line]:
