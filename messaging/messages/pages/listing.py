@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Any
+from typing import Any, cast
 
 from django.http import HttpRequest, HttpResponse
 from django.http.response import HttpResponseBase
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
-from django.utils.translation import ngettext
+from django.utils.translation import ngettext, pgettext_lazy
 
 from messaging import keyset
 from messaging.access.selectors.reach import read_id
@@ -193,7 +193,7 @@ FILTERS = (
     Filter("action", gettext_lazy("Action"), most=255),
     Filter("direction", gettext_lazy("Direction"), choices=Direction.choices),
     Filter("since", gettext_lazy("From"), kind="time"),
-    Filter("before", gettext_lazy("Before"), kind="time"),
+    Filter("before", cast(str, pgettext_lazy("time", "Before")), kind="time"),
     *(Filter(name, name, kind="link") for name in ("agreement", "service", "conversation", "document", "ref", "error")),
 )
 

@@ -10,6 +10,7 @@ from django.utils.functional import lazy
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
+from django.utils.translation import pgettext
 
 from messaging.choices import Direction
 from messaging.console import cells
@@ -196,7 +197,7 @@ def _payloads(message_id: str, *, opened: bool) -> tuple[Column, ...]:
         Column(_("Content type"), lambda payload: payload.content_type, "mono", narrow=_("Type")),
         Column(_("Size"), lambda payload: octets(payload.size), "num nowrap"),
         Column("SHA-256", lambda one: f"{one.sha256[:12]}…", "mono", title=lambda payload: payload.sha256),
-        Column(_("Open"), download, "nowrap cell-end"),
+        Column(pgettext("verb", "Open"), download, "nowrap cell-end"),
     )
 
 

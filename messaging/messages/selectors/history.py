@@ -190,7 +190,7 @@ def of_event(event: Event) -> Step:
     elif cause and event.type in ("message.failed", "pair.suspended"):
         detail = f"{cause}. {detail}".strip()
     elif event.type == "pair.retry_budget":
-        detail = _("{percent} % of them").format(percent=data.get("percent"))
+        detail = _("{percent} of them").format(percent=f"{data.get('percent')} %")
     return Step(
         event.at,
         "mark" if said.mark else "event",
