@@ -247,7 +247,7 @@ def _result(step: Step) -> str:
         parts.append(_("×{count} same failure").format(count=step.repeated))
     if step.seconds is not None:
         parts.append(took(step.seconds))
-    return " · ".join(part for part in parts if part)
+    return " · ".join(str(part) for part in parts if part)
 
 
 def took(seconds: float) -> str:
