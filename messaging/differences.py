@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from django.core.exceptions import FieldDoesNotExist
+from django.utils.formats import number_format
+from django.utils.translation import gettext as _
 
 from partners.fields import Seconds, duration
 from partners.models import AgreementVersion, Endpoint
@@ -56,9 +58,9 @@ def said(name: str, value: Any) -> str:
     if value is None or value in ("", [], ()):
         return ""
     if isinstance(value, bool):
-        return "yes" if value else "no"
+        return _("yes") if value else _("no")
     if isinstance(value, float):
-        return f"{value:g}"
+        return number_format(f"{value:g}")
     if name in _TIMES and isinstance(value, int):
         return duration(value)
     if isinstance(value, list | tuple):

@@ -13,6 +13,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cache
 
+from django.utils.translation import gettext as _
+
 from messaging.bench import Bench
 from messaging.choices import Direction
 from messaging.models import Event, Message, Pair
@@ -90,7 +92,7 @@ class Profile(ABC):
         """Adds what a message of this profile cannot carry. Raises OutsideAgreement when it carries no documents."""
         if time_to_live is not None:
             errors["time_to_live"] = [
-                "Only messages of transactional streams expire: leave it out under this agreement."
+                _("Only messages of transactional streams expire: leave it out under this agreement.")
             ]
 
     def message_id(self, given: str, key: uuid.UUID) -> str:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import uuid
+from dataclasses import replace
 from typing import Any
 
 from django.db import transaction
 from django.db.models import QuerySet
+from django.utils.translation import gettext as _
 
 from messaging.engine import attributes, subscriptions
 from messaging.exceptions import NotFound
@@ -18,6 +20,7 @@ from messaging.models.base import existing
 from messaging.protocol import selecting
 from messaging.resource import Resource, deletion
 from rmhub import clock
+from rmhub.language import gettext_lazy
 
 SETTINGS = ("name", "kind", "path", "partner", "service", "action", "shown", "enabled")
 
@@ -62,13 +65,13 @@ def _wrong(made: AttributeRule) -> dict[str, list[str]]:
     """What the fields alone do not say: a name that can be searched for, and a path of its kind."""
     errors = {}
     if not attributes.NAME.fullmatch(made.name):
-        errors["name"] = ["A small letter, then small letters, digits, _ or -: invoice, or order-number."]
+        errors["name"] = [_("A small letter, then small letters, digits, _ or -: invoice, or order-number.")]
     elif made.name in KEYS:
-        errors["name"] = [f"{made.name}: is a search term of its own already. Choose another name."]
+        errors["name"] = [_("{name}: is a search term of its own already. Choose another name.").format(name=made.name)]
     try:
         selecting.check(made.kind, made.path)
     except ValueError as error:
-        errors["path"] = [f"Write {error}."]
+        errors["path"] = [_("Write {error}.").format(error=error)]
     return errors
 
 
@@ -81,7 +84,7 @@ def message_take(*, message_id: uuid.UUID, actor: Actor, reason: str) -> Message
         found = Message.objects.filter(pk=message_id).select_related("pair").defer("wire_frame")
         message = found.select_for_update(of=("self",), no_key=True).first()
         if message is None:
-            raise NotFound("It has left the store.")
+            raise NotFound(_("It has left the store."))
         taken = attributes.of_documents(
             subscriptions.stored(message),
             partner_id=message.pair.partner_id,
@@ -108,13 +111,16 @@ ATTRIBUTES = Resource(
     update=rule_update,
     possible=lambda rule: ("delete",),
     verbs=(
-        deletion(
-            rule_delete,
-            (
-                "Messages that come from now on are not found by what it took.",
-                "What it has taken from stored messages stays: they are found by it as before.",
+        replace(
+            deletion(
+                rule_delete,
+                (
+                    gettext_lazy("Messages that come from now on are not found by what it took."),
+                    gettext_lazy("What it has taken from stored messages stays: they are found by it as before."),
+                ),
+                "The rule is",
             ),
-            "The rule is",
+            forever=gettext_lazy("The rule is deleted permanently; the audit log keeps what it was."),
         ),
     ),
 )

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import uuid
+from dataclasses import replace
 from typing import Any
 
 from django.db.models import QuerySet
+from django.utils.translation import gettext as _
 
 from messaging.journal import changing
 from messaging.journal.audit import Actor
@@ -14,6 +16,7 @@ from messaging.models.base import existing
 from messaging.protocol import selecting
 from messaging.resource import Resource, deletion
 from rmhub import clock
+from rmhub.language import gettext_lazy
 
 SETTINGS = ("name", "kind", "path", "partner", "service", "visible_to", "enabled")
 
@@ -55,9 +58,9 @@ def _wrong(rule: PayloadMask) -> dict[str, list[str]]:
     try:
         selecting.check(rule.kind, rule.path)
     except ValueError as error:
-        errors["path"] = [f"Write {error}."]
+        errors["path"] = [_("Write {error}.").format(error=error)]
     if PayloadMask.objects.exclude(pk=rule.pk).filter(name=rule.name).exists():
-        errors["name"] = [f"There is a mask named {rule.name} already."]
+        errors["name"] = [_("There is a mask named {name} already.").format(name=rule.name)]
     return errors
 
 
@@ -74,14 +77,20 @@ MASKS = Resource(
     update=mask_update,
     possible=lambda rule: ("delete",),
     verbs=(
-        deletion(
-            mask_delete,
-            (
-                "Everybody who may read payloads sees what it covers again, in documents that are stored already, too.",
-                "What was shown covered until now stays in the audit log as that.",
+        replace(
+            deletion(
+                mask_delete,
+                (
+                    gettext_lazy(
+                        "Everybody who may read payloads sees what it covers again, in documents that are stored "
+                        "already, too."
+                    ),
+                    gettext_lazy("What was shown covered until now stays in the audit log as that."),
+                ),
+                "The rule is",
+                done=gettext_lazy("is deleted: what it covered is shown again"),
             ),
-            "The rule is",
-            done="is deleted: what it covered is shown again",
+            forever=gettext_lazy("The rule is deleted permanently; the audit log keeps what it was."),
         ),
     ),
 )

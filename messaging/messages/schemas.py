@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from django.db import transaction
 from django.db.models import Max, QuerySet
+from django.utils.translation import gettext as _
 
 from messaging import storage
 from messaging.engine import schemas
@@ -20,6 +22,7 @@ from messaging.protocol import document_schemas, selecting
 from messaging.protocol.edi_messages import Fault
 from messaging.resource import Resource, deletion
 from rmhub import clock
+from rmhub.language import gettext_lazy
 
 FILES = "files"
 SETTINGS = ("name", "kind", "partner", "service", "action", "on_submission", "on_receipt", "number", "enabled")
@@ -115,9 +118,9 @@ def _add(found: DocumentSchema, files: Files, actor: Actor) -> None:
 def _wrong(row: DocumentSchema, files: Files) -> dict[str, list[str]]:
     """What the fields alone do not say: a version that there is, and files that are a schema of its kind."""
     if not files and not row._state.adding:
-        return {"number": [f"There is no version {row.number}."]}
+        return {"number": [_("There is no version {number}.").format(number=row.number)]}
     if len(dict(files)) < len(files):
-        return {FILES: ["Two files have the same name."]}
+        return {FILES: [_("Two files have the same name.")]}
     try:
         document_schemas.read(row.kind, dict(files))
     except document_schemas.BadSchema as error:
@@ -141,7 +144,8 @@ def tried(found: DocumentSchema, message: Message) -> list[Tried]:
         try:
             content = storage.load(payload.content, payload.stored_as)
         except storage.PayloadMissing as error:
-            raise NotFound(f"The file of document {payload.number} is not in the store folder.") from error
+            said = _("The file of document {number} is not in the store folder.").format(number=payload.number)
+            raise NotFound(said) from error
         kind = selecting.kind_of(content, payload.content_type)
         alike = kind == found.kind
         result.append(
@@ -163,13 +167,18 @@ SCHEMAS = Resource(
     update=schema_update,
     possible=lambda rule: ("delete",),
     verbs=(
-        deletion(
-            schema_delete,
-            (
-                "Documents that come from now on are not checked against it.",
-                "Messages that did not fit it stay flagged, and documents that it holds stay held.",
+        replace(
+            deletion(
+                schema_delete,
+                (
+                    gettext_lazy("Documents that come from now on are not checked against it."),
+                    gettext_lazy("Messages that did not fit it stay flagged, and documents that it holds stay held."),
+                ),
+                "The schema and all its versions are",
             ),
-            "The schema and all its versions are",
+            forever=gettext_lazy(
+                "The schema and all its versions are deleted permanently; the audit log keeps what it was."
+            ),
         ),
     ),
 )

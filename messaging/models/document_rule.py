@@ -9,6 +9,7 @@ from django.db import models
 from messaging.choices import DocumentKind, MaskKind, SchemaEffect
 from messaging.models.base import Identified
 from partners.models import Party
+from rmhub.language import gettext_lazy
 from rmhub.roles import Role
 
 
@@ -16,10 +17,17 @@ class DocumentRule(Identified):
     """Where a path in documents leads to something that matters, and in whose documents."""
 
     partner = models.ForeignKey(
-        Party, null=True, blank=True, on_delete=models.CASCADE, related_name="+", help_text="None: of every partner."
+        Party,
+        null=True,
+        blank=True,
+        on_delete=models.CASCADE,
+        related_name="+",
+        help_text=gettext_lazy("None: of every partner."),
     )
-    service = models.CharField(max_length=255, blank=True, default="", help_text="Empty: of every service.")
-    enabled = models.BooleanField("it is on", default=True)
+    service = models.CharField(
+        max_length=255, blank=True, default="", help_text=gettext_lazy("Empty: of every service.")
+    )
+    enabled = models.BooleanField(gettext_lazy("it is on"), default=True)
     created_at = models.DateTimeField()
     updated_at = models.DateTimeField()
 
@@ -38,19 +46,21 @@ class PayloadMask(DocumentRule):
     PREFIX = "mask"
 
     name = models.CharField(max_length=80, unique=True)
-    kind = models.CharField("documents", max_length=8, choices=MaskKind)
+    kind = models.CharField(gettext_lazy("documents"), max_length=8, choices=MaskKind)
     path = models.CharField(
         max_length=500,
-        help_text="XML: an XPath with names without prefixes, //Customer/IBAN or //@card. JSON: $.customer.iban, "
-        "$.lines[*].price, $..iban. EDIFACT and X12: segment and element, NAD+4, or a component, NAD+4:2.",
+        help_text=gettext_lazy(
+            "XML: an XPath with names without prefixes, //Customer/IBAN or //@card. JSON: $.customer.iban, "
+            "$.lines[*].price, $..iban. EDIFACT and X12: segment and element, NAD+4, or a component, NAD+4:2."
+        ),
     )
     # A viewer opens no payload at all, so that the roles that a rule can tell apart are these.
     visible_to = models.CharField(
-        "seen by",
+        gettext_lazy("seen by"),
         max_length=10,
         default=Role.ADMIN.value,
         choices=[(role.value, role.value) for role in (Role.OPERATOR, Role.ADMIN)],
-        help_text="The lowest role that sees it uncovered. Viewers open no payloads at all.",
+        help_text=gettext_lazy("The lowest role that sees it uncovered. Viewers open no payloads at all."),
     )
 
     class Meta:
@@ -69,24 +79,30 @@ class AttributeRule(DocumentRule):
     PREFIX = "atr"
 
     name = models.CharField(
-        "attribute",
+        gettext_lazy("attribute"),
         max_length=30,
-        help_text="The word that messages are found by: invoice finds with invoice:4711. Small letters, digits, _ and "
-        "-. Several rules may take the same attribute from different documents.",
+        help_text=gettext_lazy(
+            "The word that messages are found by: invoice finds with invoice:4711. Small letters, digits, _ and "
+            "-. Several rules may take the same attribute from different documents."
+        ),
     )
-    kind = models.CharField("documents", max_length=8, choices=DocumentKind)
+    kind = models.CharField(gettext_lazy("documents"), max_length=8, choices=DocumentKind)
     path = models.CharField(
         max_length=500,
-        help_text="XML: an XPath with names without prefixes, //Invoice/Number or //@number. JSON: $.invoice.number. "
-        "EDIFACT and X12: segment and element, BGM+2, or a component, NAD+2:1. CSV: the heading of a column, or its "
-        "number, 3. The first value that is not empty counts.",
+        help_text=gettext_lazy(
+            "XML: an XPath with names without prefixes, //Invoice/Number or //@number. JSON: $.invoice.number. "
+            "EDIFACT and X12: segment and element, BGM+2, or a component, NAD+2:1. CSV: the heading of a column, or "
+            "its number, 3. The first value that is not empty counts."
+        ),
     )
-    action = models.CharField(max_length=255, blank=True, default="", help_text="Empty: of every action.")
+    action = models.CharField(max_length=255, blank=True, default="", help_text=gettext_lazy("Empty: of every action."))
     shown = models.BooleanField(
-        "its value is shown",
+        gettext_lazy("its value is shown"),
         default=True,
-        help_text="Off: messages are found by it, and it is shown nowhere: it can be read in the document only, where "
-        "masks hold.",
+        help_text=gettext_lazy(
+            "Off: messages are found by it, and it is shown nowhere: it can be read in the document only, where "
+            "masks hold."
+        ),
     )
 
     class Meta:
@@ -103,28 +119,34 @@ class DocumentSchema(DocumentRule):
 
     name = models.CharField(max_length=80, unique=True)
     kind = models.CharField(
-        "documents",
+        gettext_lazy("documents"),
         max_length=8,
         choices=MaskKind,
-        help_text="XML is checked against an XML Schema 1.0, JSON against a JSON Schema, EDIFACT and X12 against a "
-        "list of a message's segments.",
+        help_text=gettext_lazy(
+            "XML is checked against an XML Schema 1.0, JSON against a JSON Schema, EDIFACT and X12 against a "
+            "list of a message's segments."
+        ),
     )
-    action = models.CharField(max_length=255, blank=True, default="", help_text="Empty: of every action.")
+    action = models.CharField(max_length=255, blank=True, default="", help_text=gettext_lazy("Empty: of every action."))
     on_submission = models.CharField(
-        "a submitted document that does not fit",
+        gettext_lazy("a submitted document that does not fit"),
         max_length=8,
         default=SchemaEffect.REFUSE,
         choices=[(one.value, one.label) for one in (SchemaEffect.REFUSE, SchemaEffect.FLAG, SchemaEffect.OFF)],
-        help_text="Refused: its application gets an error that says what and where, and nothing is stored.",
+        help_text=gettext_lazy(
+            "Refused: its application gets an error that says what and where, and nothing is stored."
+        ),
     )
     on_receipt = models.CharField(
-        "a received document that does not fit",
+        gettext_lazy("a received document that does not fit"),
         max_length=8,
         default=SchemaEffect.FLAG,
         choices=[(one.value, one.label) for one in (SchemaEffect.FLAG, SchemaEffect.HOLD, SchemaEffect.OFF)],
-        help_text="It is stored and acknowledged in any case. Held: applications get it when a person says so.",
+        help_text=gettext_lazy(
+            "It is stored and acknowledged in any case. Held: applications get it when a person says so."
+        ),
     )
-    number = models.PositiveIntegerField("version in use", default=1)
+    number = models.PositiveIntegerField(gettext_lazy("version in use"), default=1)
 
     class Meta:
         ordering = ("name",)

@@ -17,6 +17,7 @@ from messaging.models.base import Identified, OctetsField, written_by, written_i
 from messaging.models.pair import Pair
 from messaging.protocol.envelope import Semantics
 from partners.models import AgreementVersion, Party
+from rmhub.language import gettext_lazy
 
 # On its way: moving on from one of these states to another is nothing that an index knows of.
 OPEN = (MessageState.QUEUED, MessageState.SENDING, MessageState.AWAITING_ACK, MessageState.RETRYING)
@@ -107,16 +108,18 @@ class Message(Identified):
         AgreementVersion, on_delete=models.PROTECT, related_name="+", db_index=False, db_constraint=False
     )
     semantics = models.CharField(max_length=20, choices=SEMANTICS)
-    message_id = models.CharField("MessageId", max_length=512, help_text="MessageId on the wire.")
+    message_id = models.CharField("MessageId", max_length=512, help_text=gettext_lazy("MessageId on the wire."))
     conversation_id = models.CharField("ConversationId", max_length=512)
     ref_to_message_id = models.CharField("RefToMessageId", max_length=512, blank=True, default="")
     document_id = models.CharField(
-        "document id",
+        gettext_lazy("document id"),
         max_length=512,
         blank=True,
         default="",
-        help_text="As its application gave it, or the MessageId of the message that had the document first. "
-        "Empty: its own MessageId.",
+        help_text=gettext_lazy(
+            "As its application gave it, or the MessageId of the message that had the document first. Empty: its own "
+            "MessageId."
+        ),
     )
     service = models.CharField(max_length=255)
     action = models.CharField(max_length=255)

@@ -5,13 +5,15 @@ from __future__ import annotations
 from django.urls import reverse
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
+from django.utils.translation import gettext as _
 
 from messaging.choices import DocumentKind
 from messaging.console.forms import Group, ReferenceField
 from messaging.console.resource import Column, ListPage, Pages
 from messaging.messages.attributes import ATTRIBUTES, SETTINGS
-from messaging.messages.pages.masks import DocumentRuleForm, documents_of
+from messaging.messages.pages.masks import NAMES, DocumentRuleForm, documents_of
 from messaging.models import AttributeRule
+from rmhub.language import gettext_lazy
 
 
 def _name(rule: AttributeRule) -> SafeString:
@@ -30,14 +32,15 @@ def _search(rule: AttributeRule) -> SafeString:
 
 def _state(rule: AttributeRule) -> SafeString | str:
     if not rule.enabled:
-        return format_html('<span class="text-faint">{}</span>', "Off")
-    return "On" if rule.shown else "On, never shown"
+        return format_html('<span class="text-faint">{}</span>', _("Off"))
+    return _("On") if rule.shown else _("On, never shown")
 
 
 def _delete(rule: AttributeRule) -> SafeString:
     return format_html(
-        '<a class="btn btn-sm" href="{}" data-dialog>Delete…<span class="visually-hidden"> {}</span></a>',
+        '<a class="btn btn-sm" href="{}" data-dialog>{}<span class="visually-hidden"> {}</span></a>',
         reverse("console:attribute-delete", args=[rule.public_id]),
+        _("Delete…"),
         rule.name,
     )
 
@@ -46,37 +49,40 @@ class AttributeForm(DocumentRuleForm):
     """The settings of a rule."""
 
     groups = (
-        Group("What is taken, and from where", ("name", "kind", "path")),
-        Group("From whose documents", ("partner", "service", "action", "shown", "enabled")),
+        Group(gettext_lazy("What is taken, and from where"), ("name", "kind", "path")),
+        Group(gettext_lazy("From whose documents"), ("partner", "service", "action", "shown", "enabled")),
     )
-    partner = ReferenceField(AttributeRule.partner, prefix="par", blank="All partners")
+    partner = ReferenceField(AttributeRule.partner, prefix="par", blank=gettext_lazy("All partners"))
 
     class Meta:
         model = AttributeRule
         fields = SETTINGS
+        labels = {name: label for name, label in NAMES.items() if name != "name"}
 
 
 PAGES = Pages(
     resource=ATTRIBUTES,
     listing=ListPage(
-        lead="Rules that take an attribute, such as the invoice number, from documents when they are stored. Messages "
-        "are found by it: invoice:4711, or just 4711. For messages that are stored already, choose them in the list of "
-        "messages and take their attributes again.",
-        caption="Rules that take attributes from documents, by name",
+        lead=gettext_lazy(
+            "Rules that take an attribute, such as the invoice number, from documents when they are stored. Messages "
+            "are found by it: invoice:4711, or just 4711. For messages that are stored already, choose them in the "
+            "list of messages and take their attributes again."
+        ),
+        caption=gettext_lazy("Rules that take attributes from documents, by name"),
         columns=(
-            Column("Attribute", _name),
-            Column("Taken from", _from),
-            Column("Of", documents_of),
-            Column("Search", _search),
-            Column("State", _state),
-            Column("Delete", _delete, "verb"),
+            Column(gettext_lazy("Attribute"), _name),
+            Column(gettext_lazy("Taken from"), _from),
+            Column(gettext_lazy("Of"), documents_of),
+            Column(gettext_lazy("Search"), _search),
+            Column(gettext_lazy("State"), _state),
+            Column(gettext_lazy("Delete"), _delete, "verb"),
         ),
         filters=(),
         icon="search",
-        none_yet="No attribute yet.",
-        what_then="Messages are found by their ids, not by what is in their documents.",
+        none_yet=gettext_lazy("No attribute yet."),
+        what_then=gettext_lazy("Messages are found by their ids, not by what is in their documents."),
     ),
     form=AttributeForm,
-    made="is taken from documents that are stored from now on.",
+    made=gettext_lazy("is taken from documents that are stored from now on."),
     now=lambda rule: rule.path,
 )

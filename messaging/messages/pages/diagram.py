@@ -16,6 +16,7 @@ from django.urls import reverse
 from django.utils import timezone
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
+from django.utils.translation import gettext as _
 
 from messaging.console import cells
 from messaging.console.resource import Column, table
@@ -24,6 +25,7 @@ from messaging.messages.selectors.history import Step
 from messaging.messages.selectors.timeline import Diagram
 from messaging.templatetags.hub import clock_time, octets
 from messaging.templatetags.hub import took as exactly
+from rmhub.language import gettext_lazy, number
 
 _FIRST = 150  # where the first lifeline stands
 _ROW, _HEIGHTS = 38, {"wait": 26, "mark": 34}
@@ -51,7 +53,25 @@ class Sheet:
 OF_PAIRS = Sheet(gap=250, top=46, right=310, label=40, mark=40, result=44, line=(54, 50), result_at=62)
 OF_TRANSACTIONS = Sheet(gap=230, top=60, right=340, label=36, mark=60, result=46, line=(44, 30), result_at=40)
 LANES = ("app", "hub", "partner")
-_SCOPE_WORDS = {"document": "This document", "hour": "Last hour", "day": "Last day"}
+_SCOPES = {
+    "document": gettext_lazy("This document"),
+    "hour": gettext_lazy("Last hour"),
+    "day": gettext_lazy("Last day"),
+}
+_TITLES = {
+    "document": gettext_lazy("Sequence diagram: this document"),
+    "hour": gettext_lazy("Sequence diagram: last hour"),
+    "day": gettext_lazy("Sequence diagram: last day"),
+}
+_ENDS = {"app": gettext_lazy("app"), "hub": gettext_lazy("hub"), "partner": gettext_lazy("partner")}
+_OUTCOMES = {
+    "arrived": gettext_lazy("arrived"),
+    "lost": gettext_lazy("lost"),
+    "refused": gettext_lazy("refused"),
+    "open": gettext_lazy("open"),
+    "unknown": gettext_lazy("unknown"),
+    "unsent": gettext_lazy("unsent"),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,27 +117,36 @@ def about(shape: Any) -> dict[str, str]:
 
 def _what(shape: Any) -> SafeString:
     step = shape.step
-    waits = "waits " if step.kind == "wait" and not shape.href else ""
+    said = _("waits {time}").format(time=step.label) if step.kind == "wait" else step.label
     return cells.joined(
-        cells.link(shape.href, step.label) if shape.href else f"{waits}{step.label}",
+        cells.link(shape.href, step.label) if shape.href else said,
         f" ×{step.repeated}" if step.repeated > 1 else "",
-        format_html(' <span class="text-faint">by {}</span>', step.by) if step.by else "",
+        format_html(' <span class="text-faint">{}</span>', _("by {who}").format(who=step.by)) if step.by else "",
     )
 
 
 def _outcome(shape: Any) -> SafeString:
     step = shape.step
     result = format_html(' <span class="text-soft">{}</span>', step.result) if step.result else ""
-    return cells.joined(step.outcome if step.is_arrow else "", result)
+    return cells.joined(_OUTCOMES.get(step.outcome, step.outcome) if step.is_arrow else "", result)
+
+
+def _ends(shape: Any) -> str:
+    step = shape.step
+    return f"{_ENDS.get(step.source, step.source)} → {_ENDS.get(step.target, step.target)}" if step.is_arrow else "—"
 
 
 _AS_TABLE = (
-    Column("Time", lambda shape: clock_time(shape.step.at), "nowrap"),
-    Column("From, to", lambda one: f"{one.step.source} → {one.step.target}" if one.step.is_arrow else "—", "nowrap"),
-    Column("What", _what),
-    Column("Outcome", _outcome),
-    Column("Took", lambda one: "—" if one.step.seconds is None else exactly(one.step.seconds), "num nowrap"),
-    Column("Size", lambda shape: octets(shape.step.size) if shape.step.size else "—", "num nowrap"),
+    Column(gettext_lazy("Time"), lambda shape: clock_time(shape.step.at), "nowrap"),
+    Column(gettext_lazy("From, to"), _ends, "nowrap"),
+    Column(gettext_lazy("What"), _what),
+    Column(gettext_lazy("Outcome"), _outcome),
+    Column(
+        gettext_lazy("Took"),
+        lambda one: "—" if one.step.seconds is None else exactly(one.step.seconds),
+        "num nowrap",
+    ),
+    Column(gettext_lazy("Size"), lambda shape: octets(shape.step.size) if shape.step.size else "—", "num nowrap"),
 )
 
 
@@ -129,14 +158,16 @@ def wants_failed(query: QueryDict) -> bool:
 def shown(diagram: Diagram, query: QueryDict) -> dict[str, Any]:
     """What `console/parts/diagram.html` shows. `query`: the page's parameters, which its links keep."""
     lanes = {key: (name, "") for key, name in zip(LANES, diagram.lanes, strict=True)}
-    what = _SCOPE_WORDS[diagram.scope].lower() if diagram.about is None else "this document"
     drawing = draw(OF_PAIRS, lanes, diagram.steps)
-    title = f"Sequence diagram: {what}{', failures only' if diagram.failed_only else ''}"
+    title = _TITLES[diagram.scope if diagram.about is None else "document"]
+    if diagram.failed_only:
+        title = _("{title}, failures only").format(title=title)
+    caption = _("{title}, as a table").format(title=title)
     return {
         "diagram": diagram,
         "drawing": drawing,
-        "diagram_table": table(f"{title}, as a table", _AS_TABLE, drawing.shapes, about=about, name="diagram-table"),
-        "scopes": [(name, _SCOPE_WORDS[name], _with(query, scope=name)) for name in diagram.scopes],
+        "diagram_table": table(caption, _AS_TABLE, drawing.shapes, about=about, name="diagram-table"),
+        "scopes": [(name, _SCOPES[name], _with(query, scope=name)) for name in diagram.scopes],
         "failed_query": _with(query, failed="" if diagram.failed_only else "1"),
         "title": title,
     }
@@ -144,7 +175,7 @@ def shown(diagram: Diagram, query: QueryDict) -> dict[str, Any]:
 
 def draw(sheet: Sheet, lanes: Mapping[str, tuple[str, str]], steps: Iterable[Step]) -> Drawing:
     """The drawing. `lanes`: key -> name, and what it is there for, from left to right."""
-    places = {key: _FIRST + number * sheet.gap for number, key in enumerate(lanes)}
+    places = {key: _FIRST + place * sheet.gap for place, key in enumerate(lanes)}
     last = max(places.values())
     shapes: list[Shape] = []
     y, day = sheet.top, None
@@ -172,7 +203,7 @@ def shape(sheet: Sheet, places: Mapping[str, int], step: Step, day: date | None,
     if step.kind == "wait":
         return Shape(step, y, step.label, places["hub"], (0, 0), box, day)
     if step.kind == "mark":
-        label = step.label + (f" by {step.by}" if step.by else "")
+        label = _("{label} by {who}").format(label=step.label, who=step.by) if step.by else step.label
         line = (_FIRST - sheet.line[0], last + sheet.line[1])
         middle = (_FIRST + last) // 2
         return Shape(step, y, _cut(label, sheet.mark), middle, line, box, day, _cut(step.result, sheet.result))
@@ -213,17 +244,17 @@ def _href(step: Step) -> str:
 def _result(step: Step) -> str:
     parts = [step.result]
     if step.until is not None and step.failed:
-        parts.append(f"×{step.repeated} same failure")
+        parts.append(_("×{count} same failure").format(count=step.repeated))
     if step.seconds is not None:
         parts.append(took(step.seconds))
-    return " · ".join(part for part in parts if part)
+    return " · ".join(str(part) for part in parts if part)
 
 
 def took(seconds: float) -> str:
     """`84 ms`, `1.2 s`, `3 m`."""
     if seconds < 1:
         return f"{round(seconds * 1000)} ms"
-    return f"{seconds:.1f} s" if seconds < 60 else span(seconds)
+    return f"{number(round(seconds, 1), 1)} s" if seconds < 60 else span(seconds)
 
 
 def _cut(text: str, most: int) -> str:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Any
+from typing import Any, cast
 
 from django.http import HttpRequest, HttpResponse
 from django.http.response import HttpResponseBase
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
+from django.utils.translation import gettext as _
+from django.utils.translation import ngettext, pgettext_lazy
 
 from messaging import keyset
 from messaging.access.selectors.reach import read_id
@@ -30,7 +32,8 @@ from messaging.messages.selectors.messages import TooBroad
 from messaging.messages.selectors.searching import Found
 from messaging.models import Message
 from messaging.templatetags.hub import ago, icon, middle, select, select_all, took
-from rmhub import clock
+from rmhub import clock, language
+from rmhub.language import gettext_lazy
 
 # One page of a file may go through so many portions of the store without finding anything.
 _PORTIONS = 200
@@ -56,23 +59,22 @@ def _partner(message: Message) -> SafeString:
 
 def _id(message: Message) -> SafeString:
     key, name = message.public_id, message.message_id
-    copies = ' <span class="text-faint" title="Repeats that were discarded">+{}</span>'
     return cells.joined(
         cells.message(message, 22, data_open=True, id=f"open-{key}"),
         format_html('<span class="visually-hidden" id="id-{}">{}</span>', key, name),
-        format_html(copies, message.copies) if message.copies else "",
+        tables.copies(message),
         format_html(
-            '<button type="button" class="btn btn-icon btn-sm btn-ghost" data-copy="#id-{}" aria-label="Copy the '
-            'MessageId {}" hidden>{}</button>',
+            '<button type="button" class="btn btn-icon btn-sm btn-ghost" data-copy="#id-{}" aria-label="{}" hidden>{}'
+            "</button>",
             key,
-            middle(name, 28),
+            _("Copy the MessageId {name}").format(name=middle(name, 28)),
             icon("copy"),
         ),
     )
 
 
 def _look(message: Message) -> SafeString:
-    said = f"Look at {middle(message.message_id, 28)} in short"
+    said = _("Look at {name} in short").format(name=middle(message.message_id, 28))
     href, css = cells.to("message-peek", message.public_id), "btn btn-icon btn-sm btn-ghost"
     return cells.link(href, icon("eye"), css, data_peek=True, data_dialog=True, aria_label=said)
 
@@ -86,32 +88,40 @@ def _attributes(message: Message) -> str:
     return "; ".join(f"{name}: {value}" for name, value in attributes.shown(message.attributes).items())
 
 
-_ACK_AFTER = format_html('<abbr title="From the first send to the acknowledgement">{}</abbr>', "Ack after")
+_ACK_AFTER = tables.abbreviation(gettext_lazy("Ack after"), gettext_lazy("From the first send to the acknowledgement"))
 MESSAGES = ListPage(
     name="messages",
     view="console:messages",
     columns=(
-        Column("created_at", "Time", lambda row: row.created_at, tables.TIME, fixed=True, sort="created_at"),
-        Column("state", "State", lambda row: row.state, tables.STATE, fixed=True),
+        Column(
+            "created_at", gettext_lazy("Time"), lambda row: row.created_at, tables.TIME, fixed=True, sort="created_at"
+        ),
+        Column("state", gettext_lazy("State"), lambda row: row.state, tables.STATE, fixed=True),
         Column("direction", "Direction", lambda row: row.direction, only_csv=True),
-        Column("pair", "Pair", lambda row: row.pair.code, tables.PAIR),
-        Column("partner", "Partner", lambda row: row.pair.partner.name, Shown("Partner", _partner), hidden=True),
+        Column("pair", gettext_lazy("Pair"), lambda row: row.pair.code, tables.PAIR),
+        Column(
+            "partner",
+            gettext_lazy("Partner"),
+            lambda row: row.pair.partner.name,
+            Shown(gettext_lazy("Partner"), _partner),
+            hidden=True,
+        ),
         Column(
             "agreement",
-            "Agreement",
+            gettext_lazy("Agreement"),
             lambda row: row.agreement_version.agreement.tpa_id,
-            Shown("Agreement", lambda row: row.agreement_version.agreement.tpa_id),
+            Shown(gettext_lazy("Agreement"), lambda row: row.agreement_version.agreement.tpa_id),
             hidden=True,
         ),
         Column("service", "Service", lambda row: row.service, only_csv=True),
-        Column("action", "Service, action", lambda row: row.action, tables.ACTION),
+        Column("action", gettext_lazy("Service, action"), lambda row: row.action, tables.ACTION),
         Column("message_id", "MessageId", lambda row: row.message_id, Shown("MessageId", _id, "nowrap"), fixed=True),
         Column(
             "conversation_id",
-            "Conversation",
+            gettext_lazy("Conversation"),
             lambda row: row.conversation_id,
             Shown(
-                "Conversation",
+                gettext_lazy("Conversation"),
                 lambda row: middle(row.conversation_id, 22),
                 "mono",
                 title=lambda row: row.conversation_id,
@@ -120,31 +130,45 @@ MESSAGES = ListPage(
         ),
         Column(
             "document_id",
-            "Document id",
+            gettext_lazy("Document id"),
             lambda row: row.identifies,
-            Shown("Document id", lambda row: middle(row.identifies, 22), "mono", title=lambda row: row.identifies),
+            Shown(
+                gettext_lazy("Document id"),
+                lambda row: middle(row.identifies, 22),
+                "mono",
+                title=lambda row: row.identifies,
+            ),
             hidden=True,
         ),
-        Column("attributes", "Attributes", _attributes, Shown("Attributes", _attributes, "wrap"), hidden=True),
-        Column("ref_to_message_id", "RefToMessageId", lambda row: row.ref_to_message_id, only_csv=True),
-        Column("sequence_number", "Seq", lambda row: row.sequence_number, tables.SEQUENCE),
-        Column("attempts", "Attempts", lambda row: row.attempts, tables.ATTEMPTS),
         Column(
-            "latency", "Acknowledged after", _latency, Shown("Acknowledged after", _took, "num nowrap", head=_ACK_AFTER)
+            "attributes",
+            gettext_lazy("Attributes"),
+            _attributes,
+            Shown(gettext_lazy("Attributes"), _attributes, "wrap"),
+            hidden=True,
         ),
-        Column("size", "Size", lambda row: row.size, tables.SIZE),
+        Column("ref_to_message_id", "RefToMessageId", lambda row: row.ref_to_message_id, only_csv=True),
+        Column("sequence_number", gettext_lazy("Seq"), lambda row: row.sequence_number, tables.SEQUENCE),
+        Column("attempts", gettext_lazy("Attempts"), lambda row: row.attempts, tables.ATTEMPTS),
+        Column(
+            "latency",
+            gettext_lazy("Acknowledged after"),
+            _latency,
+            Shown(gettext_lazy("Acknowledged after"), _took, "num nowrap", head=_ACK_AFTER),
+        ),
+        Column("size", gettext_lazy("Size"), lambda row: row.size, tables.SIZE),
         Column(
             "cause",
-            "Cause",
+            gettext_lazy("Cause"),
             lambda row: row.cause,
-            Shown("Cause", lambda row: cells.cause(row.cause) or "—"),
+            Shown(gettext_lazy("Cause"), lambda row: cells.cause(row.cause) or "—"),
             hidden=True,
         ),
         Column(
             "completed_at",
-            "Done",
+            gettext_lazy("Done"),
             lambda row: row.completed_at,
-            Shown("Done", lambda row: ago(row.completed_at), "nowrap", zoned=True),
+            Shown(gettext_lazy("Done"), lambda row: ago(row.completed_at), "nowrap", zoned=True),
             hidden=True,
         ),
         Column("sha256", "SHA-256", lambda row: row.digest, only_csv=True),
@@ -156,18 +180,20 @@ MESSAGES = ListPage(
 FILTERS = (
     Filter(
         "q",
-        "Search messages",
+        gettext_lazy("Search messages"),
         kind="search",
-        hint="An id, or state:failed partner:Globex after:yesterday",
+        hint=gettext_lazy("An id, or state:failed partner:Globex after:yesterday"),
         most=searching.MOST,
     ),
-    Filter("state", "State", choices=[(value, MESSAGE_LOOKS[value].label) for value in MessageState.values]),
-    Filter("partner", "Partner", kind="partner"),
-    Filter("pair", "Pair", hint="ACME>GLOBEX", mono=True, most=130),
-    Filter("action", "Action", most=255),
-    Filter("direction", "Direction", choices=Direction.choices),
-    Filter("since", "From", kind="time"),
-    Filter("before", "Before", kind="time"),
+    Filter(
+        "state", gettext_lazy("State"), choices=[(value, MESSAGE_LOOKS[value].label) for value in MessageState.values]
+    ),
+    Filter("partner", gettext_lazy("Partner"), kind="partner"),
+    Filter("pair", gettext_lazy("Pair"), hint="ACME>GLOBEX", mono=True, most=130),
+    Filter("action", gettext_lazy("Action"), most=255),
+    Filter("direction", gettext_lazy("Direction"), choices=Direction.choices),
+    Filter("since", gettext_lazy("From"), kind="time"),
+    Filter("before", cast(str, pgettext_lazy("time", "Before")), kind="time"),
     *(Filter(name, name, kind="link") for name in ("agreement", "service", "conversation", "document", "ref", "error")),
 )
 
@@ -183,7 +209,7 @@ def message_list_page(request: HttpRequest) -> HttpResponseBase:
     meant = {"window": "all"} if moment is not None and given["window"] not in searching.WINDOWS else {}
     given |= meant
     found = searching.of_list(given, now=clock.now(), zone=zone)
-    _, (order,) = lists.order(request, MESSAGES)
+    __, (order,) = lists.order(request, MESSAGES)
     oldest_first = order == "id"
     if lists.csv_wanted(request) and not found.nothing:
         return lists.csv(request, MESSAGES, lambda place, limit: _portion(found, oldest_first, place, limit))
@@ -201,11 +227,11 @@ def message_list_page(request: HttpRequest) -> HttpResponseBase:
     api = searching.api_parameters(found)
     context |= lists.tools(request, MESSAGES, api, meant)
     context["table"] = table(
-        f"Messages, {'oldest' if oldest_first else 'newest'} first",
+        _("Messages, oldest first") if oldest_first else _("Messages, newest first"),
         (
-            Shown("Select", _select, "cell-select", quiet=True, head=select_all()),
+            Shown(_("Select"), _select, "cell-select", quiet=True, head=select_all()),
             *MESSAGES.shown(context["hide"], context["sorts"]),
-            Shown("Look", _look, head=cells.hidden("Look"), narrow=" "),
+            Shown(_("Look"), _look, head=cells.hidden(_("Look")), narrow=" "),
         ),
         context["rows"],
         about=lambda row: {"id": f"row-{row.public_id}", "data-state": row.state},
@@ -221,11 +247,11 @@ def message_list_page(request: HttpRequest) -> HttpResponseBase:
         "notes": notes,
         "instead": [(who, filters.address(request, **{name: text})) for name, text, who in found.instead],
         "archived": archived,
-        "in_archive": tables.archived("Messages that have left the store", archived),
+        "in_archive": tables.archived(_("Messages that have left the store"), archived),
         "filtered": any(value for name, value in given.items() if name != "window"),
         "keys": {"invoice": search_terms.ATTRIBUTE, **search_terms.KEYS},
         "windows": [
-            (name, label, filters.address(request, window=name)) for name, (label, _) in searching.WINDOWS.items()
+            (name, label, filters.address(request, window=name)) for name, (label, __) in searching.WINDOWS.items()
         ],
         "bar": filters.bar(
             request,
@@ -234,7 +260,7 @@ def message_list_page(request: HttpRequest) -> HttpResponseBase:
             given,
             partner=partner,
             chips=_chips(request, found, partner.party.name if partner.party is not None else ""),
-            wrong={"before": "It must be later than “From”."} if found.filters.backwards else {},
+            wrong={"before": _("It must be later than “From”.")} if found.filters.backwards else {},
         ),
         "jumped": at,
         "all_time": filters.address(request, window="all", at=at),
@@ -267,7 +293,7 @@ def message_peek(request: HttpRequest, reference: str) -> HttpResponse:
 
 def _portion(found: Found, oldest_first: bool, place: Place | None, limit: int) -> Page[Message]:
     """The next rows of the file: what no index serves is looked for in portions, of which some have nothing."""
-    for _ in range(_PORTIONS):
+    for __ in range(_PORTIONS):
         shown = finding.message_page(found.filters, oldest_first=oldest_first, limit=limit, place=place)
         if shown.rows or shown.following is None:
             return shown
@@ -295,21 +321,28 @@ def _place(request: HttpRequest, mark: str, moment: datetime | None) -> Place | 
 def _about(found: Found, shown: Page[Message], place: Place | None) -> str:
     """How many there are: counted when they are all on the page, else about."""
     if place is None and shown.following is None:
-        return f"{len(shown.rows)} message{'' if len(shown.rows) == 1 else 's'}"
+        count = len(shown.rows)
+        return ngettext("{count} message", "{count} messages", count).format(count=language.number(count))
     number = finding.estimate(found.filters)
     if number <= len(shown.rows):
-        return f"more than {len(shown.rows)}"  # there is another page: what the statistics say is too old
+        # There is another page: what the statistics say is too old.
+        return _("more than {count}").format(count=language.number(len(shown.rows)))
     for unit, sign in _ROUND:
         if number >= unit:
-            return f"about {number / unit:.1f} {sign}"
-    return f"about {number}"
+            return _("about {count}").format(count=f"{language.number(round(number / unit, 1), 1)} {sign}")
+    return _("about {count}").format(count=language.number(number))
 
 
 def _chips(request: HttpRequest, found: Found, partner: str) -> list[tuple[str, str]]:
     """(words, address without it) of each filter: the box's terms, and the fields'."""
     chips = [(str(term), filters.address(request, q=found.search.without(term))) for term in found.search.terms]
     if found.search.text:
-        chips.append((f"id: {found.search.text}", filters.address(request, q=search_terms.write(found.search.terms))))
+        chips.append(
+            (
+                _("id: {text}").format(text=found.search.text),
+                filters.address(request, q=search_terms.write(found.search.terms)),
+            )
+        )
     for name, key in searching.NAMES.items():
         if text := request.GET.get(name, "").strip():
             shown = partner if key == "partner" and partner else text[:60]

@@ -7,6 +7,7 @@ from typing import Any
 from django.urls import reverse
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
+from django.utils.translation import gettext as _
 
 from messaging.choices import MaskKind
 from messaging.console.forms import MOST_CHOICES, Group, ReferenceField, SettingsForm
@@ -16,6 +17,7 @@ from messaging.models import PayloadMask
 from messaging.models.document_rule import DocumentRule
 from messaging.templatetags.hub import middle
 from partners import selectors as partners
+from rmhub.language import gettext_lazy
 from rmhub.roles import Role
 
 
@@ -31,7 +33,7 @@ def _covers(rule: PayloadMask) -> SafeString:
 
 def documents_of(rule: DocumentRule) -> SafeString | str:
     """Whose documents, and of which service and action, a rule is about."""
-    who = str(rule.partner or "all partners")
+    who = str(rule.partner or _("all partners"))
     words = [word for word in (rule.service, getattr(rule, "action", "")) if word]
     if not words:
         return who
@@ -39,15 +41,25 @@ def documents_of(rule: DocumentRule) -> SafeString | str:
 
 
 def _state(rule: PayloadMask) -> SafeString | str:
-    return "On" if rule.enabled else format_html('<span class="text-faint">{}</span>', "Off")
+    return _("On") if rule.enabled else format_html('<span class="text-faint">{}</span>', _("Off"))
 
 
 def _delete(rule: PayloadMask) -> SafeString:
     return format_html(
-        '<a class="btn btn-sm" href="{}" data-dialog>Delete…<span class="visually-hidden"> {}</span></a>',
+        '<a class="btn btn-sm" href="{}" data-dialog>{}<span class="visually-hidden"> {}</span></a>',
         reverse("console:mask-delete", args=[rule.public_id]),
+        _("Delete…"),
         rule.name,
     )
+
+
+# What models call so by the names of their fields.
+NAMES = {
+    "name": gettext_lazy("Name"),
+    "path": gettext_lazy("Path"),
+    "service": gettext_lazy("Service"),
+    "action": gettext_lazy("Action"),
+}
 
 
 class DocumentRuleForm(SettingsForm):
@@ -56,6 +68,7 @@ class DocumentRuleForm(SettingsForm):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         theirs = partners.parties(is_own=False)[:MOST_CHOICES]
+        self.fields["partner"].label = _("Partner")
         self.offer("partner", [(one.public_id, str(one)) for one in theirs])
 
 
@@ -63,36 +76,42 @@ class MaskForm(DocumentRuleForm):
     """The settings of a mask."""
 
     groups = (
-        Group("What it covers", ("name", "kind", "path")),
-        Group("Where, and for whom", ("partner", "service", "visible_to", "enabled")),
+        Group(gettext_lazy("What it covers"), ("name", "kind", "path")),
+        Group(gettext_lazy("Where, and for whom"), ("partner", "service", "visible_to", "enabled")),
     )
-    partner = ReferenceField(PayloadMask.partner, prefix="par", blank="All partners")
+    partner = ReferenceField(PayloadMask.partner, prefix="par", blank=gettext_lazy("All partners"))
 
     class Meta:
         model = PayloadMask
         fields = SETTINGS
+        labels = NAMES
 
 
 PAGES = Pages(
     resource=MASKS,
     listing=ListPage(
-        lead="Rules that cover parts of payloads for people below a role: on the screen, in downloads and in the API. "
-        "What is stored and sent stays as it is.",
-        caption="Rules that cover parts of payloads, by name",
+        lead=gettext_lazy(
+            "Rules that cover parts of payloads for people below a role: on the screen, in downloads and in the API. "
+            "What is stored and sent stays as it is."
+        ),
+        caption=gettext_lazy("Rules that cover parts of payloads, by name"),
         columns=(
-            Column("Name", _name),
-            Column("Covers", _covers),
-            Column("Of", documents_of),
-            Column("Seen by", lambda rule: "admin" if rule.visible_to == Role.ADMIN else "operator and above"),
-            Column("State", _state),
-            Column("Delete", _delete, "verb"),
+            Column(gettext_lazy("Name"), _name),
+            Column(gettext_lazy("Covers"), _covers),
+            Column(gettext_lazy("Of"), documents_of),
+            Column(
+                gettext_lazy("Seen by"),
+                lambda rule: Role.ADMIN.value if rule.visible_to == Role.ADMIN else _("operator and above"),
+            ),
+            Column(gettext_lazy("State"), _state),
+            Column(gettext_lazy("Delete"), _delete, "verb"),
         ),
         filters=(),
         icon="eye",
-        none_yet="No mask yet.",
-        what_then="Everybody who may read payloads sees all of them.",
+        none_yet=gettext_lazy("No mask yet."),
+        what_then=gettext_lazy("Everybody who may read payloads sees all of them."),
     ),
     form=MaskForm,
-    made="covers what it names from now on.",
+    made=gettext_lazy("covers what it names from now on."),
     now=lambda rule: rule.path,
 )

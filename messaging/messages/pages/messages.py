@@ -10,6 +10,8 @@ from django.http import HttpRequest, HttpResponse
 from django.urls import reverse
 from django.utils.html import format_html
 from django.utils.http import url_has_allowed_host_and_scheme, urlencode
+from django.utils.translation import gettext as _
+from django.utils.translation import ngettext
 
 from messaging import profile
 from messaging.access.selectors.reach import read_id
@@ -36,18 +38,20 @@ from messaging.resource import number
 from messaging.templatetags.hub import middle, state
 from messaging.templatetags.hub import octets as size
 from messaging.transactions.selectors import coordinations
+from rmhub import language
 from rmhub.ids import uuid7
+from rmhub.language import gettext_lazy, inside
 
 SETTLES = "indoubt:resolve"
 EVIDENCE = "Evidence for what is in doubt"  # why partners are asked
 _FILTERS = ("pair", "cause", "answer")
 TABS = (
-    ("timeline", "Timeline"),
-    ("headers", "Headers"),
-    ("payloads", "Payloads"),
-    ("wire", "Wire"),
-    ("related", "Related"),
-    ("history", "History"),
+    ("timeline", gettext_lazy("Timeline")),
+    ("headers", gettext_lazy("Headers")),
+    ("payloads", gettext_lazy("Payloads")),
+    ("wire", gettext_lazy("Wire")),
+    ("related", gettext_lazy("Related")),
+    ("history", gettext_lazy("History")),
 )
 
 
@@ -73,7 +77,7 @@ def message_page(request: HttpRequest, reference: str) -> HttpResponse:
 
     def why_not(scope: str, reason: str) -> str:
         missing = who.lacks(scope)
-        return f"Needs the role {missing}." if missing else reason
+        return _("Needs the role {role}.").format(role=missing) if missing else reason
 
     context = {
         "settled": relatives.settled(message),
@@ -108,22 +112,22 @@ def _of_tab(request: HttpRequest, message: Message, screen: timeline.MessageScre
         return {
             "shape": shape,
             "document": document,
-            "headers": table("HTTP headers that are part of the request", tables.REQUEST_HEADERS, headers),
-            "fields": table("Values of the message's header, in its order", tables.FIELDS, shape.fields),
-            "parts": table("MIME parts of this message", tables.PARTS, shape.parts),
+            "headers": table(_("HTTP headers that are part of the request"), tables.REQUEST_HEADERS, headers),
+            "fields": table(_("Values of the message's header, in its order"), tables.FIELDS, shape.fields),
+            "parts": table(_("MIME parts of this message"), tables.PARTS, shape.parts),
         }
     if tab == "related":
         related = relatives.of_message(message)
-        same = "Other messages of the same conversation"
+        same = _("Other messages of the same conversation")
         return {
             "related": related,
-            "refers_to": tables.messages("The messages that this one refers to", related.refers_to, short=True),
-            "answers": tables.messages("The messages that refer to this one", related.answers, short=True),
+            "refers_to": tables.messages(_("The messages that this one refers to"), related.refers_to, short=True),
+            "answers": tables.messages(_("The messages that refer to this one"), related.answers, short=True),
             "conversation": tables.messages(same, related.conversation, short=True),
         }
     if tab == "history":
         newest = events.of_message(message.pk).order_by("-id")[:200]
-        return {"events": table("Events of this message, newest first", tables.EVENTS, newest)}
+        return {"events": table(_("Events of this message, newest first"), tables.EVENTS, newest)}
     return {}
 
 
@@ -136,7 +140,7 @@ def _dialog(
     """The dialog of a verb; `do` says what was done, and returns the message that is shown then."""
     message = messages.message(read_id("msg", reference))
     crumbs = (
-        (reverse("console:messages"), "Messages"),
+        (reverse("console:messages"), _("Messages")),
         (reverse("console:message", args=[message.public_id]), middle(message.message_id, 40)),
     )
 
@@ -159,33 +163,45 @@ def message_cancel(request: HttpRequest, reference: str) -> HttpResponse:
 def _cancelling(request: HttpRequest, message: Message) -> dict[str, Any]:
     code, why_not, waiting = message.pair.code, why_not_cancel(message), waits(message)
     warning = outgoing.cancel_warning(message)
-    given_up = "The message is given up: it is never sent again. The partner may have"
     if warning:
         effects = [warning]
     elif message.pair.in_flight_id == message.pk:
         effects = [
-            f"{given_up} it already; nobody can know.",
-            f"The sequence of {code} restarts: the next message goes out as number 1.",
+            _("The message is given up: it is never sent again. The partner may have it already; nobody can know."),
+            _("The sequence of {code} restarts: the next message goes out as number 1.").format(code=code),
         ]
     elif not waiting:
-        effects = [f"{given_up} executed it already; nobody can know."]
+        effects = [
+            _(
+                "The message is given up: it is never sent again. The partner may have executed it already; nobody "
+                "can know."
+            )
+        ]
     else:
         numbered = not profile.of_message(message).answered_at_once
-        others = "It has no number yet, so the others are not touched." if numbered else ""
-        effects = [f"The message leaves the queue of {code} and is never sent. {others}"]
+        leaves = (
+            _(
+                "The message leaves the queue of {code} and is never sent. It has no number yet, so the others are not "
+                "touched."
+            )
+            if numbered
+            else _("The message leaves the queue of {code} and is never sent.")
+        )
+        effects = [leaves.format(code=code)]
     if not warning:
-        effects.append("Its application is notified by an event.")
-    anew = "" if warning else "; it can only be submitted again"
+        effects.append(_("Its application is notified by an event."))
     return {
-        "title": "Cancel message",
-        "impossible": f"It cannot be cancelled. {why_not}" if why_not else "",
+        "title": _("Cancel message"),
+        "impossible": _("It cannot be cancelled. {why_not}").format(why_not=why_not) if why_not else "",
         "effects": effects,
-        "forever": f"A cancelled message cannot be brought back{anew}.",
+        "forever": _("A cancelled message cannot be brought back.")
+        if warning
+        else _("A cancelled message cannot be brought back; it can only be submitted again."),
         "long": True,
         "hidden": [] if why_not or waiting else [("version", message.pair.version)],
         "confirm": "" if waiting else code,
-        "leave": "Keep the message",
-        "button": "Cancel this message",
+        "leave": _("Keep the message"),
+        "button": _("Cancel this message"),
         "testid": "cancel-do",
         "sign": "ban",
         "colour": "danger",
@@ -200,15 +216,15 @@ def _take_back(request: HttpRequest, message: Message) -> Message:
         code = message.pair.code
         errors: dict[str, list[str]] = {}
         if number(version) < 0:
-            errors[""] = ["This form is not complete: open it again from the message's page."]
+            errors[""] = [_("This form is not complete: open it again from the message's page.")]
         if posted(request, "confirm").upper() != code.upper():
-            errors["confirm"] = [f"Type {code} to show that you mean this pair."]
+            errors["confirm"] = [_("Type {code} to show that you mean this pair.").format(code=code)]
         if errors:
             raise InvalidSubmission(errors)
         cancelling.message_cancel(**common, expected_version=int(version))
     else:
         cancelling.message_cancel(**common, only_waiting=True)
-    notices.success(request, "The message is cancelled.")
+    notices.success(request, _("The message is cancelled."))
     return message
 
 
@@ -220,31 +236,47 @@ def message_resubmit(request: HttpRequest, reference: str) -> HttpResponse:
 
 def _resubmitting(request: HttpRequest, message: Message) -> dict[str, Any]:
     why_not = resubmitting.why_not_resubmit(message)
-    documents = f"documents ({size(message.size)})" if message.size else "documents"
-    perhaps = {MessageState.DELIVERED: "", MessageState.SENT: "perhaps "}.get(MessageState(message.state))
+    goes_out = (
+        _(
+            "The same documents ({size}) go out as a new message with a MessageId of its own, behind all that waits on "
+            "{code}."
+        ).format(size=size(message.size), code=message.pair.code)
+        if message.size
+        else _(
+            "The same documents go out as a new message with a MessageId of its own, behind all that waits on {code}."
+        ).format(code=message.pair.code)
+    )
+    has_it = {
+        MessageState.DELIVERED: _(
+            "The partner has this message already. A receiver that knows nothing of document ids processes the new one "
+            "too."
+        ),
+        MessageState.SENT: _(
+            "The partner has this message perhaps already. A receiver that knows nothing of document ids processes the "
+            "new one too."
+        ),
+    }.get(MessageState(message.state))
     return {
-        "title": "Resubmit message",
-        "impossible": f"It cannot be resubmitted. {why_not}" if why_not else "",
+        "title": _("Resubmit message"),
+        "impossible": _("It cannot be resubmitted. {why_not}").format(why_not=why_not) if why_not else "",
         "effects": [
-            f"The same {documents} go out as a new message with a MessageId of its own, behind all that waits on "
-            f"{message.pair.code}.",
-            "The document keeps its id, so that a receiver that uses it and has processed the document does not "
-            "process it again. Under another id it is another document.",
-            *(
-                [
-                    f"The partner has this message {perhaps}already. A receiver that knows nothing of document ids "
-                    "processes the new one too."
-                ]
-                if perhaps is not None
-                else []
+            goes_out,
+            _(
+                "The document keeps its id, so that a receiver that uses it and has processed the document does not "
+                "process it again. Under another id it is another document."
             ),
-            "This message stays as it is; each of the two links to the other.",
+            *([has_it] if has_it is not None else []),
+            _("This message stays as it is; each of the two links to the other."),
         ],
-        "forever": "What is sent cannot be unsent; while the new message waits, it can be cancelled.",
+        "forever": _("What is sent cannot be unsent; while the new message waits, it can be cancelled."),
         "hidden": [("once", request.POST.get("once") or uuid7().hex)],
         "document_id": request.POST.get("document_id") or message.identifies,
-        "presets": ("The partner lost it", "The partner asked for it again", "Sent before a fix was in place"),
-        "button": "Resubmit as new message",
+        "presets": (
+            _("The partner lost it"),
+            _("The partner asked for it again"),
+            _("Sent before a fix was in place"),
+        ),
+        "button": _("Resubmit as new message"),
         "sign": "send",
     }
 
@@ -264,7 +296,10 @@ def _resubmit(request: HttpRequest, message: Message) -> Message:
         raise
     except ApplicationError as error:  # the agreement, the queue or the store takes nothing
         raise WrongState(error.detail, state=message.state) from error
-    notices.success(request, f"Resubmitted: this is the new message, with the MessageId {made.message_id}.")
+    notices.success(
+        request,
+        _("Resubmitted: this is the new message, with the MessageId {message_id}.").format(message_id=made.message_id),
+    )
     return made
 
 
@@ -279,22 +314,23 @@ def _redelivering(request: HttpRequest, message: Message) -> dict[str, Any]:
     again = (DeliveryState.FAILED, DeliveryState.IN_DOUBT)
     had: list[str] = [
         format_html(
-            "{}: {} {}.",
-            one.trigger.name,
-            state("delivery", one.state),
-            "it gets the document again" if one.state in again else "stays as it is",
+            _("{name}: {state} it gets the document again.")
+            if one.state in again
+            else _("{name}: {state} stays as it is."),
+            name=one.trigger.name,
+            state=state("delivery", one.state),
         )
         for one in deliveries.of_message(message.pk)
     ]
     return {
-        "title": "Redeliver message",
-        "impossible": f"It cannot be redelivered. {why_not}" if why_not else "",
+        "title": _("Redeliver message"),
+        "impossible": _("It cannot be redelivered. {why_not}").format(why_not=why_not) if why_not else "",
         "effects": [
-            "The same document is handed to each trigger that wants it and has not processed it.",
-            *(had or ["No trigger has had it yet; those that want it now get it."]),
+            _("The same document is handed to each trigger that wants it and has not processed it."),
+            *(had or [_("No trigger has had it yet; those that want it now get it.")]),
         ],
-        "presets": ("The trigger was created later", "The application was repaired"),
-        "button": "Redeliver",
+        "presets": (_("The trigger was created later"), _("The application was repaired")),
+        "button": _("Redeliver"),
         "sign": "bolt",
     }
 
@@ -302,7 +338,8 @@ def _redelivering(request: HttpRequest, message: Message) -> dict[str, Any]:
 def _redeliver(request: HttpRequest, message: Message) -> Message:
     done = resubmitting.message_redeliver(message_id=message.pk, actor=actor(request), reason=posted(request, "reason"))
     count = len(done.made)
-    notices.success(request, f"Handed to {count} trigger{'' if count == 1 else 's'} again.")
+    said = ngettext("Handed to {count} trigger again.", "Handed to {count} triggers again.", count)
+    notices.success(request, said.format(count=language.number(count)))
     return message
 
 
@@ -315,11 +352,12 @@ def message_ask(request: HttpRequest, reference: str) -> HttpResponse:
     except ApplicationError as error:
         notices.error(request, error.detail)
     else:
-        words = said.get_answer_display()
+        partner, answer = message.pair.partner, inside(said.get_answer_display())
         if said.answer == PartnerAnswer.NO_ANSWER:
-            notices.warning(request, f"{message.pair.partner} gave no answer. {said.detail}".strip())
+            none = _("{partner} gave no answer.").format(partner=partner)
+            notices.warning(request, f"{none} {said.detail}".strip())
         else:
-            notices.success(request, f"{message.pair.partner} says: {words.lower()}.")
+            notices.success(request, _("{partner} says: {answer}.").format(partner=partner, answer=answer))
     return _back(request) or see_other("console:message", message.public_id)
 
 
@@ -337,9 +375,12 @@ def ask_about_all(request: HttpRequest) -> HttpResponse:
             reason=EVIDENCE,
         )
     except InvalidSubmission as error:
-        notices.error(request, " ".join(text for _, text in problems(error)))
+        notices.error(request, " ".join(text for __, text in problems(error)))
     else:
-        notices.success(request, f"Partners are asked about {made.total:,} messages.")
+        asked = ngettext(
+            "Partners are asked about {count} message.", "Partners are asked about {count} messages.", made.total
+        )
+        notices.success(request, asked.format(count=language.number(made.total)))
     return _back(request) or see_other("console:in-doubt")
 
 

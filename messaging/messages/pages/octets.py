@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from django.http import HttpRequest, HttpResponse
+from django.utils.translation import gettext as _
 
 from messaging import profile
 from messaging.access.selectors.reach import read_id
@@ -33,7 +34,7 @@ def payload(request: HttpRequest, reference: str, number: int) -> HttpResponse:
     rows = list(messages.payloads(message.pk))
     row = next((row for row in rows if row.number == number), None)
     if row is None:
-        raise NotFound(f"{message.public_id} has no payload {number}.")
+        raise NotFound(_("{message} has no payload {number}.").format(message=message.public_id, number=number))
     context: dict[str, Any] = {"message": message, "payload": row, "payloads": rows, "modes": MODES, "findable": True}
     role = person(request).role
     try:

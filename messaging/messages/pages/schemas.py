@@ -11,6 +11,7 @@ from django.http import HttpRequest, HttpResponse
 from django.urls import URLPattern, path, reverse
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
+from django.utils.translation import gettext as _
 
 from messaging.choices import MaskKind, SchemaEffect
 from messaging.console.access import requires
@@ -19,7 +20,7 @@ from messaging.console.rendering import page
 from messaging.console.resource import Column, ListPage, Pages, table
 from messaging.exceptions import ApplicationError
 from messaging.messages import schemas
-from messaging.messages.pages.masks import DocumentRuleForm, documents_of
+from messaging.messages.pages.masks import NAMES, DocumentRuleForm, documents_of
 from messaging.messages.schemas import FILES, SCHEMAS, SETTINGS
 from messaging.messages.selectors import messages
 from messaging.models import DocumentSchema, Message
@@ -27,23 +28,28 @@ from messaging.protocol import selecting
 from messaging.protocol.document_schemas import MAX_FILE
 from messaging.protocol.edi_messages import Fault
 from messaging.templatetags.hub import ago
+from rmhub.language import gettext_lazy
 
-_NAMES = {"xml": "schema.xsd", "json": "schema.json", "edi": "segments.txt"}
-_EFFECTS = {SchemaEffect.REFUSE: "refused", SchemaEffect.HOLD: "held", SchemaEffect.FLAG: "flagged"}
+_FILES = {"xml": "schema.xsd", "json": "schema.json", "edi": "segments.txt"}
+_EFFECTS = {
+    SchemaEffect.REFUSE: gettext_lazy("refused"),
+    SchemaEffect.HOLD: gettext_lazy("held"),
+    SchemaEffect.FLAG: gettext_lazy("flagged"),
+}
 
 
 def _name(rule: DocumentSchema) -> SafeString:
     href = reverse("console:schema", args=[rule.public_id])
-    said = '<a class="strong" data-open href="{}">{}</a> <span class="text-faint">version {}</span>'
-    return format_html(said, href, rule.name, rule.number)
+    said = '<a class="strong" data-open href="{}">{}</a> <span class="text-faint">{}</span>'
+    return format_html(said, href, rule.name, _("version {number}").format(number=rule.number))
 
 
 def _then(effect: str) -> str:
-    return _EFFECTS.get(SchemaEffect(effect), "not checked")
+    return _EFFECTS.get(SchemaEffect(effect), _("not checked"))
 
 
 def _state(rule: DocumentSchema) -> SafeString | str:
-    return "On" if rule.enabled else format_html('<span class="text-faint">{}</span>', "Off")
+    return _("On") if rule.enabled else format_html('<span class="text-faint">{}</span>', _("Off"))
 
 
 class FilesInput(forms.ClearableFileInput):
@@ -66,30 +72,41 @@ class SchemaForm(DocumentRuleForm):
     """The settings of a schema, and its files."""
 
     groups: ClassVar[tuple[Group, ...]] = (
-        Group("The schema", ("name", "kind", "text", "upload", "main", "number"), "its text, or its files"),
-        Group("Which documents have to fit it", ("partner", "service", "action")),
-        Group("What happens to those that do not", ("on_submission", "on_receipt", "enabled")),
+        Group(
+            gettext_lazy("The schema"),
+            ("name", "kind", "text", "upload", "main", "number"),
+            gettext_lazy("its text, or its files"),
+        ),
+        Group(gettext_lazy("Which documents have to fit it"), ("partner", "service", "action")),
+        Group(gettext_lazy("What happens to those that do not"), ("on_submission", "on_receipt", "enabled")),
     )
-    note = "A new text, or new files, make a new version. Without them, you choose which version is in use."
-    partner = ReferenceField(DocumentSchema.partner, prefix="par", blank="All partners")
+    note = gettext_lazy(
+        "A new text, or new files, make a new version. Without them, you choose which version is in use."
+    )
+    partner = ReferenceField(DocumentSchema.partner, prefix="par", blank=gettext_lazy("All partners"))
     text = forms.CharField(
+        label=gettext_lazy("Text"),
         widget=forms.Textarea,
-        help_text="EDIFACT and X12: the first line names the message, INVOIC D 96A or 850 004010, or is * for a check "
-        "of envelopes only. Each other line is a segment, BGM M 1 needs 1 2, or a group, SG1 C 99, whose lines are "
-        "indented.",
+        help_text=gettext_lazy(
+            "EDIFACT and X12: the first line names the message, INVOIC D 96A or 850 004010, or is * for a check of "
+            "envelopes only. Each other line is a segment, BGM M 1 needs 1 2, or a group, SG1 C 99, whose lines are "
+            "indented."
+        ),
     )
     upload = FilesField(
-        label="… or its files", help_text="With all files that it includes: nothing is read from elsewhere."
+        label=gettext_lazy("… or its files"),
+        help_text=gettext_lazy("With all files that it includes: nothing is read from elsewhere."),
     )
     main = forms.CharField(
-        label="Main file",
-        help_text="The name of the one that documents are checked against, where there are several.",
+        label=gettext_lazy("Main file"),
+        help_text=gettext_lazy("The name of the one that documents are checked against, where there are several."),
     )
-    number = forms.TypedChoiceField(coerce=int)
+    number = forms.TypedChoiceField(label=gettext_lazy("Number"), coerce=int)
 
     class Meta:
         model = DocumentSchema
         fields = SETTINGS
+        labels = NAMES
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -102,7 +119,12 @@ class SchemaForm(DocumentRuleForm):
         else:
             known = schemas.versions(self.instance)
             self.fields["number"].choices = [  # type: ignore[attr-defined]
-                (one.number, f"{one.number}, of {one.created_at:%Y-%m-%d %H:%M} UTC, by {one.created_by}")
+                (
+                    one.number,
+                    _("{number}, of {time} UTC, by {who}").format(
+                        number=one.number, time=f"{one.created_at:%Y-%m-%d %H:%M}", who=one.created_by
+                    ),
+                )
                 for one in known
             ]
 
@@ -113,20 +135,20 @@ class SchemaForm(DocumentRuleForm):
         chosen: list[UploadedFile] = given.get("upload") or []
         main = (given.get("main") or "").strip()
         if text.strip() and chosen:
-            self.add_error("upload", "Give either a text or files, not both.")
+            self.add_error("upload", _("Give either a text or files, not both."))
         if any((one.size or 0) > MAX_FILE for one in chosen):
-            self.add_error("upload", f"A file of a schema has at most {MAX_FILE >> 20} MiB.")
+            self.add_error("upload", _("A file of a schema has at most {most} MiB.").format(most=MAX_FILE >> 20))
             return given
         found = [(one.name or "", selecting.text_of(one.read(), "")) for one in chosen]
-        if any(content is None for _, content in found):
-            self.add_error("upload", "One of the files is not text.")
+        if any(content is None for __, content in found):
+            self.add_error("upload", _("One of the files is not text."))
         if main and main not in dict(found):
-            self.add_error("main", "It is not among the files.")
+            self.add_error("main", _("It is not among the files."))
         elif len(found) > 1 and not main:
-            self.add_error("main", "Name the file that documents are checked against.")
+            self.add_error("main", _("Name the file that documents are checked against."))
         found.sort(key=lambda one: one[0] != main)
         if text.strip():
-            found = [(_NAMES.get(given.get("kind") or "", "schema"), text.replace("\r\n", "\n"))]
+            found = [(_FILES.get(given.get("kind") or "", "schema"), text.replace("\r\n", "\n"))]
         given[FILES] = [(name, content or "") for name, content in found]
         return given
 
@@ -145,13 +167,13 @@ def _shown(rule: DocumentSchema) -> dict[str, Any]:
     return {
         "files": schemas.files_of(rule),
         "versions": table(
-            "Versions of the schema, newest first",
+            _("Versions of the schema, newest first"),
             (
-                Column("Version", lambda one: one.number, "num"),
-                Column("Given", lambda one: ago(one.created_at), "nowrap", zoned=True),
-                Column("By", lambda one: one.created_by),
-                Column("Files", lambda one: ", ".join(name for name, _ in one.files), "wrap"),
-                Column("Use", lambda one: "in use" if one.number == rule.number else ""),
+                Column(_("Version"), lambda one: one.number, "num"),
+                Column(_("Given"), lambda one: ago(one.created_at), "nowrap", zoned=True),
+                Column(_("By"), lambda one: one.created_by),
+                Column(_("Files"), lambda one: ", ".join(name for name, __ in one.files), "wrap"),
+                Column(_("Use"), lambda one: _("in use") if one.number == rule.number else ""),
             ),
             schemas.versions(rule),
         ),
@@ -177,7 +199,10 @@ class SchemaPages(Pages):
             try:
                 context["message"] = message = messages.message_by_reference(wanted)
                 context["documents"] = [
-                    (one, faults_table(one.faults, f"Faults of document {one.payload.number}"))
+                    (
+                        one,
+                        faults_table(one.faults, _("Faults of document {number}").format(number=one.payload.number)),
+                    )
                     for one in schemas.tried(rule, message)
                 ]
             except ApplicationError as error:
@@ -188,9 +213,9 @@ class SchemaPages(Pages):
 def faults_table(faults: list[Fault], caption: str) -> dict[str, Any]:
     """A table of faults."""
     columns = (
-        Column("Line", lambda fault: fault.line or "", "num"),
-        Column("Column", lambda fault: fault.column or "", "num"),
-        Column("What does not fit", _fault, "wrap"),
+        Column(_("Line"), lambda fault: fault.line or "", "num"),
+        Column(_("Column"), lambda fault: fault.column or "", "num"),
+        Column(_("What does not fit"), _fault, "wrap"),
     )
     known = (any(fault.line for fault in faults), any(fault.column for fault in faults), True)
     return table(caption, [column for column, is_known in zip(columns, known, strict=True) if is_known], faults)
@@ -206,31 +231,33 @@ def faults_of(message: Message) -> dict[str, Any] | None:
     kept = message.schema_faults
     if not kept:
         return None
-    return {**kept, "table": faults_table([Fault(*one) for one in kept["faults"]], "What does not fit")}
+    return {**kept, "table": faults_table([Fault(*one) for one in kept["faults"]], _("What does not fit"))}
 
 
 PAGES = SchemaPages(
     resource=SCHEMAS,
     listing=ListPage(
-        lead="What documents have to look like: XML Schema, JSON Schema, or the segments of an EDIFACT or X12 message. "
-        "What our applications submit is refused or flagged when it does not fit; what partners send is acknowledged "
-        "in any case, and flagged or held for a person.",
-        caption="Schemas, by name",
+        lead=gettext_lazy(
+            "What documents have to look like: XML Schema, JSON Schema, or the segments of an EDIFACT or X12 message. "
+            "What our applications submit is refused or flagged when it does not fit; what partners send is "
+            "acknowledged in any case, and flagged or held for a person."
+        ),
+        caption=gettext_lazy("Schemas, by name"),
         columns=(
-            Column("Schema", _name),
-            Column("Documents", lambda rule: MaskKind(rule.kind).label),
-            Column("Of", documents_of),
-            Column("Submitted", lambda rule: _then(rule.on_submission)),
-            Column("Received", lambda rule: _then(rule.on_receipt)),
-            Column("State", _state),
+            Column(gettext_lazy("Schema"), _name),
+            Column(gettext_lazy("Documents"), lambda rule: MaskKind(rule.kind).label),
+            Column(gettext_lazy("Of"), documents_of),
+            Column(gettext_lazy("Submitted"), lambda rule: _then(rule.on_submission)),
+            Column(gettext_lazy("Received"), lambda rule: _then(rule.on_receipt)),
+            Column(gettext_lazy("State"), _state),
         ),
         filters=(),
         icon="file-code",
-        none_yet="No schema yet.",
-        what_then="Documents are passed on as they are: nobody looks at what is in them.",
+        none_yet=gettext_lazy("No schema yet."),
+        what_then=gettext_lazy("Documents are passed on as they are: nobody looks at what is in them."),
     ),
     form=SchemaForm,
-    made="checks documents from now on.",
+    made=gettext_lazy("checks documents from now on."),
     template="console/messages/schema.html",
     shown=_shown,
 )

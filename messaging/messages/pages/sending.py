@@ -13,6 +13,7 @@ from django.contrib import messages as notices
 from django.core.files.uploadedfile import UploadedFile
 from django.http import HttpRequest, HttpResponse
 from django.utils.html import escape
+from django.utils.translation import gettext as _
 
 from messaging import profile
 from messaging.access.selectors.reach import read_id
@@ -35,6 +36,7 @@ from partners import registry, visibility
 from partners.terms import Terms
 from rmhub import clock
 from rmhub.ids import uuid7
+from rmhub.language import gettext_lazy
 from rmhub.roles import role_of
 
 SCOPE = "messages:write"
@@ -56,16 +58,22 @@ class SendForm(SettingsForm):
     """What goes out, and under which names."""
 
     groups = (
-        Group("What it is", ("service", "action")),
-        Group("The document", ("text", "file", "content_type"), "its text, or a file"),
-        Group("Names", ("document_id", "message_id", "conversation_id"), "made up where they are empty", folded=True),
+        Group(gettext_lazy("What it is"), ("service", "action")),
+        Group(gettext_lazy("The document"), ("text", "file", "content_type"), gettext_lazy("its text, or a file")),
+        Group(
+            gettext_lazy("Names"),
+            ("document_id", "message_id", "conversation_id"),
+            gettext_lazy("made up where they are empty"),
+            folded=True,
+        ),
     )
-    service = forms.ChoiceField()
-    action = forms.CharField()
-    text = forms.CharField(widget=forms.Textarea)
-    file = forms.FileField(label="… or a file", allow_empty_file=True)
+    service = forms.ChoiceField(label=gettext_lazy("Service"))
+    action = forms.CharField(label=gettext_lazy("Action"))
+    text = forms.CharField(label=gettext_lazy("Text"), widget=forms.Textarea)
+    file = forms.FileField(label=gettext_lazy("… or a file"), allow_empty_file=True)
     content_type = forms.CharField(
-        help_text="Such as application/xml. Empty: what the document looks like.",
+        label=gettext_lazy("Content type"),
+        help_text=gettext_lazy("Such as application/xml. Empty: what the document looks like."),
     )
 
     class Meta:
@@ -76,9 +84,9 @@ class SendForm(SettingsForm):
         super().__init__(*args, **kwargs)
         self.terms = terms
         sent = _sent_under(terms)
-        services = list(dict.fromkeys(service for service, _ in sent))
+        services = list(dict.fromkeys(service for service, __ in sent))
         self.fields["service"].choices = [(one, one) for one in services]  # type: ignore[attr-defined]
-        self.actions = list(dict.fromkeys(action for _, action in sent if action != "*"))
+        self.actions = list(dict.fromkeys(action for __, action in sent if action != "*"))
         self.fields["action"].widget.attrs["list"] = "actions"
         self.fields["text"].css = " field-tall"  # type: ignore[attr-defined]
         if len(services) == 1:
@@ -102,10 +110,10 @@ class SendForm(SettingsForm):
             # A browser sends the ends of all lines as CR LF; a document that had them so keeps them.
             content, name = (text if self.data.get("crlf") else text.replace("\r\n", "\n")).encode(), ""
         if chosen is not None and text:
-            self.add_error("file", "Give either a text or a file, not both.")
+            self.add_error("file", _("Give either a text or a file, not both."))
             return None
         if not content and chosen is None:
-            self.add_error("text", "Give the document: its text, or a file.")
+            self.add_error("text", _("Give the document: its text, or a file."))
             return None
         given = self.cleaned_data.get("content_type") or _type_of(content, name)
         return NewPayload(content, given, name)
@@ -150,13 +158,13 @@ def message_edit(request: HttpRequest, reference: str) -> HttpResponse:
     why_not = resubmitting.why_not_resubmit(message)
     payloads = list(Payload.objects.filter(message=message).order_by("number")[:2])
     if not why_not and terms is None:
-        why_not = "No version of its agreement is in force."
+        why_not = _("No version of its agreement is in force.")
     if not why_not and (len(payloads) != 1 or payloads[0].size > EDITABLE):
-        why_not = f"Only a single document of at most {EDITABLE // 1024} KiB can be edited here."
+        why_not = _("Only a single document of at most {most} KiB can be edited here.").format(most=EDITABLE // 1024)
     if not why_not and "payloads:read" not in person(request).scopes:
-        why_not = f"Needs the role {person(request).lacks('payloads:read')}."
+        why_not = _("Needs the role {role}.").format(role=person(request).lacks("payloads:read"))
     if why_not:
-        notices.error(request, f"It cannot be edited. {why_not}")
+        notices.error(request, _("It cannot be edited. {why_not}").format(why_not=why_not))
         return see_other("console:message", message.public_id)
     assert terms is not None
     initial: dict[str, Any] = {}
@@ -166,14 +174,15 @@ def message_edit(request: HttpRequest, reference: str) -> HttpResponse:
                 message_id=message.pk, number=1, actor=actor(request), role=role_of(request.user)
             )
         except ApplicationError as error:  # covered for this role, or gone
-            notices.error(request, f"It cannot be edited. {error.detail}")
+            notices.error(request, _("It cannot be edited. {why_not}").format(why_not=error.detail))
             return see_other("console:message", message.public_id)
         try:
             text = octets.content.decode() if selecting.text_of(octets.content, "") is not None else None
         except UnicodeDecodeError:
             text = None  # sent again it would be UTF-8, whatever it says of itself
         if text is None:
-            notices.error(request, "It cannot be edited. It is not text in UTF-8: send another file instead.")
+            why_not = _("It is not text in UTF-8: send another file instead.")
+            notices.error(request, _("It cannot be edited. {why_not}").format(why_not=why_not))
             return see_other("console:message", message.public_id)
         initial = {
             "service": message.service,
@@ -221,7 +230,7 @@ def _form(request: HttpRequest, terms: Terms, initial: dict[str, Any], replaces:
         "kept": base64.b64encode(kept.content).decode() if kept is not None else "",
         "kept_name": kept.filename if kept is not None else "",
         "given": {"reason": request.POST.get("reason", "")},
-        "presets": ("Asked for by the partner", "A test", "The first one was wrong"),
+        "presets": (_("Asked for by the partner"), _("A test"), _("The first one was wrong")),
     }
     return page(request, "console/messages/send.html", context, status=422 if form.errors else 200)
 
@@ -239,8 +248,9 @@ def _sent(
         payloads=[payload],
         **form.chosen,
     )
-    said = " ".join(text for _, text in submission.warnings)
-    (notices.warning if said else notices.success)(request, said or "The document is stored and goes out in its turn.")
+    said = " ".join(text for __, text in submission.warnings)
+    stored = _("The document is stored and goes out in its turn.")
+    (notices.warning if said else notices.success)(request, said or stored)
     return see_other("console:message", submission.message.public_id)
 
 
@@ -277,7 +287,7 @@ def _checked(form: SendForm, terms: Terms, payload: NewPayload) -> dict[str, Any
         "hidden": len(found or {}) - len(attributes.shown(found)),
         "trouble": trouble,
         "misfit": misfit,
-        "faults": faults_table(list(misfit.faults), "What does not fit") if misfit is not None else None,
+        "faults": faults_table(list(misfit.faults), _("What does not fit")) if misfit is not None else None,
         "refused": misfit is not None and misfit.rule.on_submission == SchemaEffect.REFUSE,
         "too_large": len(payload.content) > terms.max_message_bytes,
     }
@@ -298,7 +308,7 @@ def _terms(text: str) -> Terms | None:
         return None
     terms = registry.current().by_tpa_id(text)
     if terms is None or not visibility.allows(terms.partner_id) or not _takes(terms):
-        raise NotFound(f"No agreement {text} is in force under which documents can be sent.")
+        raise NotFound(_("No agreement {text} is in force under which documents can be sent.").format(text=text))
     return terms
 
 
@@ -308,7 +318,7 @@ def message_difference(request: HttpRequest, reference: str) -> HttpResponse:
     message = messages.message(read_id("msg", reference))
     before = messages.in_store(message.resubmitted_from_id)
     if before is None:
-        raise NotFound("The message that this one replaces has left the store.")
+        raise NotFound(_("The message that this one replaces has left the store."))
     context: dict[str, Any] = {"message": message, "before": before, "trouble": "", "lines": []}
     try:
         old, new = _text(request, before), _text(request, message)
@@ -326,5 +336,9 @@ def _text(request: HttpRequest, message: Message) -> str:
     )
     text = selecting.text_of(octets.content, octets.content_type) if len(octets.content) <= EDITABLE else None
     if text is None:
-        raise NotFound(f"Documents that are not text, or are larger than {EDITABLE // 1024} KiB, are not compared.")
+        raise NotFound(
+            _("Documents that are not text, or are larger than {most} KiB, are not compared.").format(
+                most=EDITABLE // 1024
+            )
+        )
     return text

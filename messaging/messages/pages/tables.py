@@ -6,8 +6,11 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from django.urls import reverse
+from django.utils.functional import lazy
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
+from django.utils.translation import gettext as _
+from django.utils.translation import pgettext
 
 from messaging.choices import Direction
 from messaging.console import cells
@@ -18,6 +21,15 @@ from messaging.messages.selectors.timeline import MessageScreen
 from messaging.messages.selectors.wire_parts import HeaderField, WirePart
 from messaging.models import ArchivedMessage, Event, Message, Payload, Signal, StatusInquiry, Transmission
 from messaging.templatetags.hub import ago, at, clock_time, icon, middle, octets, state, took, words
+from rmhub.language import gettext_lazy, inside
+
+
+def _abbreviation(text: str, full: str) -> SafeString:
+    return format_html('<abbr title="{}">{}</abbr>', full, text)
+
+
+# A heading that is made when it is shown.
+abbreviation = lazy(_abbreviation, SafeString)
 
 
 def _element(field: HeaderField) -> SafeString:
@@ -28,8 +40,10 @@ def _part(part: WirePart) -> SafeString:
     return format_html(
         "{}{}{}",
         format_html("{} ", icon("chevron-right", "dir")) if part.depth else "",
-        part.content_type or "no content type",
-        format_html(' <span class="text-faint">payload {}</span>', part.payload.number) if part.payload else "",
+        part.content_type or _("no content type"),
+        format_html(' <span class="text-faint">{}</span>', _("payload {number}").format(number=part.payload.number))
+        if part.payload
+        else "",
     )
 
 
@@ -39,16 +53,14 @@ def _says(event: Event) -> SafeString:
 
 
 def _signal(signal: Signal) -> SafeString:
-    partners = signal.direction == Direction.IN
-    return format_html(
-        '<a href="{}">{}: {}{}</a>',
-        reverse("console:signal", args=[signal.public_id]),
-        format_html("{} from the partner", icon("arrow-down-left", "dir"))
-        if partners
-        else format_html("{} ours", icon("arrow-up-right", "dir")),
-        signal.get_kind_display().lower(),
-        f" {signal.error_code}" if signal.error_code else "",
+    what = f"{inside(signal.get_kind_display())} {signal.error_code}".rstrip()
+    sign, said = (
+        (icon("arrow-down-left", "dir"), _("from the partner: {what}"))
+        if signal.direction == Direction.IN
+        else (icon("arrow-up-right", "dir"), _("ours: {what}"))
     )
+    href = reverse("console:signal", args=[signal.public_id])
+    return format_html('<a href="{}">{} {}</a>', href, sign, said.format(what=what))
 
 
 def _signal_state(signal: Signal) -> SafeString:
@@ -71,8 +83,8 @@ def _attempt(attempt: Transmission) -> SafeString:
 
 def _moment(moment: Step) -> SafeString:
     signs = {
-        "out": cells.joined(icon("arrow-right", "dir"), cells.hidden("to the partner:")),
-        "in": cells.joined(icon("arrow-back-up", "dir"), cells.hidden("from the partner:")),
+        "out": cells.joined(icon("arrow-right", "dir"), cells.hidden(_("to the partner:"))),
+        "in": cells.joined(icon("arrow-back-up", "dir"), cells.hidden(_("from the partner:"))),
     }
     way = "out" if moment.target == "partner" else "in" if moment.source == "partner" else ""
     sign = signs.get(way) or icon("circle-filled", "dir dot")
@@ -100,12 +112,16 @@ def _action(message: Any, length: int = 30) -> SafeString:
     return format_html(said, message.action, message.service, middle(message.service, length))
 
 
+def copies(message: Message) -> SafeString | str:
+    """Return how often a message came again, "" for never."""
+    if not message.copies:
+        return ""
+    said = ' <span class="text-faint" title="{}">+{}</span>'
+    return format_html(said, _("Repeats that were discarded"), message.copies)
+
+
 def _id(message: Message, length: int) -> SafeString:
-    copies = ' <span class="text-faint" title="Repeats that were discarded">+{}</span>'
-    return cells.joined(
-        cells.message(message, length, id=f"open-{message.public_id}"),
-        format_html(copies, message.copies) if message.copies else "",
-    )
+    return cells.joined(cells.message(message, length, id=f"open-{message.public_id}"), copies(message))
 
 
 def _archived(row: ArchivedMessage) -> SafeString:
@@ -113,32 +129,32 @@ def _archived(row: ArchivedMessage) -> SafeString:
     return cells.link(href, middle(row.message_id, 28), "mono", title=row.message_id)
 
 
-PAIR = Column("Pair", _pair_of, "pair-cell")
+PAIR = Column(gettext_lazy("Pair"), _pair_of, "pair-cell")
 SEQUENCE = Column(
-    "Sequence",
+    gettext_lazy("Sequence"),
     lambda row: "—" if row.sequence_number is None else row.sequence_number,
     "num",
-    head=format_html('<abbr title="Sequence number">{}</abbr>', "Seq"),
+    head=abbreviation(gettext_lazy("Seq"), gettext_lazy("Sequence number")),
 )
-ATTEMPTS = Column("Attempts", lambda row: row.attempts if row.direction == Direction.OUT else "—", "num")
-SIZE = Column("Size", lambda row: octets(row.size), "num nowrap")
-TIME = Column("Time", lambda row: ago(row.created_at), "nowrap", zoned=True)
-STATE = Column("State", lambda row: state("message", row.state), "nowrap")
+ATTEMPTS = Column(gettext_lazy("Attempts"), lambda row: row.attempts if row.direction == Direction.OUT else "—", "num")
+SIZE = Column(gettext_lazy("Size"), lambda row: octets(row.size), "num nowrap")
+TIME = Column(gettext_lazy("Time"), lambda row: ago(row.created_at), "nowrap", zoned=True)
+STATE = Column(gettext_lazy("State"), lambda row: state("message", row.state), "nowrap")
 _SHORT = (
-    Column("Action", lambda row: format_html('<span class="strong">{}</span> ', row.action)),
+    Column(gettext_lazy("Action"), lambda row: format_html('<span class="strong">{}</span> ', row.action)),
     Column("MessageId", lambda row: _id(row, 22)),
 )
 _LONG = (
-    Column("Service, action", _action, narrow="Action"),
+    Column(gettext_lazy("Service, action"), _action, narrow=gettext_lazy("Action")),
     Column("MessageId", lambda row: _id(row, 28)),
     *(SEQUENCE, ATTEMPTS, SIZE),
 )
-ACTION = Column("Service, action", lambda row: _action(row, 22), narrow="Action")
+ACTION = Column(gettext_lazy("Service, action"), lambda row: _action(row, 22), narrow=gettext_lazy("Action"))
 _ARCHIVED = (
-    Column("Entered", lambda row: at(row.created_at), "nowrap", zoned=True),
-    Column("Where it is", lambda row: row.get_state_display(), "nowrap", narrow="Where"),
+    Column(gettext_lazy("Entered"), lambda row: at(row.created_at), "nowrap", zoned=True),
+    Column(gettext_lazy("Where it is"), lambda row: row.get_state_display(), "nowrap", narrow=gettext_lazy("Where")),
     PAIR,
-    Column("Service, action", _action, narrow="Action"),
+    Column(gettext_lazy("Service, action"), _action, narrow=gettext_lazy("Action")),
     Column("MessageId", _archived),
     *(SEQUENCE, SIZE),
 )
@@ -162,7 +178,7 @@ def _payloads(message_id: str, *, opened: bool) -> tuple[Column, ...]:
     """Return the columns of a message's documents. `opened`: whether the person may see what is in them."""
 
     def name(payload: Payload) -> SafeString:
-        called = payload.filename or payload.label or "Document"
+        called = payload.filename or payload.label or _("Document")
         href = cells.to("payload", message_id, payload.number)
         shown = cells.link(href, called, "strong", data_testid="payload") if opened else cells.span("strong", called)
         return cells.joined(
@@ -171,16 +187,17 @@ def _payloads(message_id: str, *, opened: bool) -> tuple[Column, ...]:
 
     def download(payload: Payload) -> SafeString:
         if not opened:
-            return format_html('<span class="text-faint">{} needs the role operator</span>', icon("lock"))
-        said = cells.joined(icon("download"), "Download", cells.hidden(f" payload {payload.number}"))
+            return format_html('<span class="text-faint">{} {}</span>', icon("lock"), _("needs the role operator"))
+        which = cells.hidden(f" {_('payload {number}').format(number=payload.number)}")
+        said = cells.joined(icon("download"), _("Download"), which)
         return cells.link(cells.to("payload-download", message_id, payload.number), said, "btn btn-sm")
 
     return (
-        Column("Name", name),
-        Column("Content type", lambda payload: payload.content_type, "mono", narrow="Type"),
-        Column("Size", lambda payload: octets(payload.size), "num nowrap"),
+        Column(_("Name"), name),
+        Column(_("Content type"), lambda payload: payload.content_type, "mono", narrow=_("Type")),
+        Column(_("Size"), lambda payload: octets(payload.size), "num nowrap"),
         Column("SHA-256", lambda one: f"{one.sha256[:12]}…", "mono", title=lambda payload: payload.sha256),
-        Column("Open", download, "nowrap cell-end"),
+        Column(pgettext("verb", "Open"), download, "nowrap cell-end"),
     )
 
 
@@ -190,24 +207,24 @@ def of_message(
     """Return the tables of a message's page, by their names in its template."""
     documents = _payloads(message.public_id, opened="payloads:read" in who.scopes)
     return {
-        "signals": table("Acknowledgements and error messages about this message", SIGNALS, screen.signals),
-        "payloads": table("Documents in this message", documents, screen.payloads),
+        "signals": table(_("Acknowledgements and error messages about this message"), SIGNALS, screen.signals),
+        "payloads": table(_("Documents in this message"), documents, screen.payloads),
         "moments": table(
-            "What happened to this message, oldest first",
+            _("What happened to this message, oldest first"),
             MOMENTS,
             screen.moments,
             about=lambda moment: {"class": f"tone-{moment.tone}"},
             css=f"{STACK} timeline",
         ),
         "transmissions": table(
-            "Transmissions of this message, the oldest first",
+            _("Transmissions of this message, the oldest first"),
             TRANSMISSIONS,
             screen.transmissions,
             about=lambda attempt: {"id": f"row-{attempt.public_id}", "data-state": attempt.outcome},
             keys=True,
         ),
         "inquiries": table(
-            "Status inquiries to the partner about this message, the newest first",
+            _("Status inquiries to the partner about this message, the newest first"),
             INQUIRIES,
             inquiries,
             about=lambda inquiry: {"data-state": inquiry.answer, "data-testid": "inquiry"},
@@ -216,48 +233,53 @@ def of_message(
 
 
 INQUIRIES = (
-    Column("Asked", lambda inquiry: ago(inquiry.asked_at), "nowrap", zoned=True),
-    Column("Answer", _answer),
-    Column("Detail", lambda one: f"{cells.cause(one.cause)}. {one.detail}" if one.cause else one.detail),
+    Column(gettext_lazy("Asked"), lambda inquiry: ago(inquiry.asked_at), "nowrap", zoned=True),
+    Column(gettext_lazy("Answer"), _answer),
+    Column(gettext_lazy("Detail"), lambda one: f"{cells.cause(one.cause)}. {one.detail}" if one.cause else one.detail),
     Column("HTTP", lambda inquiry: "—" if inquiry.http_status is None else inquiry.http_status, "num"),
-    Column("By", lambda inquiry: inquiry.actor),
+    Column(gettext_lazy("By"), lambda inquiry: inquiry.actor),
 )
 TRANSMISSIONS = (
-    Column("No.", _attempt, "num"),
-    Column("Started", lambda attempt: clock_time(attempt.started_at), "nowrap mono", zoned=True),
-    Column("Outcome", _outcome),
-    Column("To", lambda attempt: attempt.address, "mono wrap"),
-    Column("Answer", lambda attempt: f"HTTP {attempt.http_status}" if attempt.http_status else "—", "mono"),
-    Column("Took", lambda attempt: cells.duration(attempt.started_at, attempt.finished_at), "num nowrap"),
+    Column(gettext_lazy("No."), _attempt, "num"),
+    Column(gettext_lazy("Started"), lambda attempt: clock_time(attempt.started_at), "nowrap mono", zoned=True),
+    Column(gettext_lazy("Outcome"), _outcome),
+    Column(gettext_lazy("To"), lambda attempt: attempt.address, "mono wrap"),
+    Column(
+        gettext_lazy("Answer"), lambda attempt: f"HTTP {attempt.http_status}" if attempt.http_status else "—", "mono"
+    ),
+    Column(gettext_lazy("Took"), lambda attempt: cells.duration(attempt.started_at, attempt.finished_at), "num nowrap"),
 )
 MOMENTS = (
-    Column("Time", lambda moment: clock_time(moment.at), "nowrap mono"),
-    Column("What happened", _moment, narrow="What"),
-    Column("Took", lambda moment: took(moment.seconds) if moment.transmission else "", "num nowrap"),
+    Column(gettext_lazy("Time"), lambda moment: clock_time(moment.at), "nowrap mono"),
+    Column(gettext_lazy("What happened"), _moment, narrow=gettext_lazy("What")),
+    Column(gettext_lazy("Took"), lambda moment: took(moment.seconds) if moment.transmission else "", "num nowrap"),
 )
 REQUEST_HEADERS = (
-    Column("Header", lambda header: header[0], "mono"),
-    Column("Value", lambda header: header[1], "mono wrap"),
+    Column(gettext_lazy("Header"), lambda header: header[0], "mono"),
+    Column(gettext_lazy("Value"), lambda header: header[1], "mono wrap"),
 )
-FIELDS = (Column("Element", _element, "mono wrap"), Column("Value", lambda field: field.value or "—", "mono wrap"))
+FIELDS = (
+    Column(gettext_lazy("Element"), _element, "mono wrap"),
+    Column(gettext_lazy("Value"), lambda field: field.value or "—", "mono wrap"),
+)
 PARTS = (
-    Column("Part", _part, "mono wrap"),
+    Column(gettext_lazy("Part"), _part, "mono wrap"),
     Column("Content-ID", lambda part: part.content_id or "—", "mono wrap"),
-    Column("Size", lambda part: "—" if part.size is None else octets(part.size), "num nowrap"),
+    Column(gettext_lazy("Size"), lambda part: "—" if part.size is None else octets(part.size), "num nowrap"),
 )
 EVENTS = (
-    Column("Time", lambda event: clock_time(event.at), "nowrap mono", zoned=True),
-    Column("Event", lambda event: event.type, "mono"),
-    Column("What it says", _says, "wrap"),
+    Column(gettext_lazy("Time"), lambda event: clock_time(event.at), "nowrap mono", zoned=True),
+    Column(gettext_lazy("Event"), lambda event: event.type, "mono"),
+    Column(gettext_lazy("What it says"), _says, "wrap"),
 )
 SIGNALS = (
-    Column("Created", lambda signal: ago(signal.created_at), "nowrap", zoned=True),
-    Column("What", _signal),
-    Column("State", _signal_state, "nowrap"),
+    Column(gettext_lazy("Created"), lambda signal: ago(signal.created_at), "nowrap", zoned=True),
+    Column(gettext_lazy("What"), _signal),
+    Column(gettext_lazy("State"), _signal_state, "nowrap"),
     Column(
         "MessageId",
         lambda signal: format_html('<span title="{}">{}</span>', signal.message_id, middle(signal.message_id, 26)),
         "mono",
     ),
-    Column("Sent", lambda signal: signal.sends if signal.direction == Direction.OUT else "—", "num"),
+    Column(gettext_lazy("Sent"), lambda signal: signal.sends if signal.direction == Direction.OUT else "—", "num"),
 )

@@ -8,13 +8,15 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+from django.utils.translation import gettext as _
 from lxml import etree
 
 from messaging.protocol import json_text
 from messaging.protocol.masking import COVER
 from messaging.protocol.selecting import split, text_of
+from rmhub.language import gettext_lazy, number
 
-MODES = (("pretty", "Pretty"), ("raw", "Raw"), ("hex", "Hex"))
+MODES = (("pretty", gettext_lazy("Pretty")), ("raw", gettext_lazy("Raw")), ("hex", gettext_lazy("Hex")))
 # What a person scrolls through, and what a browser lays out at once.
 TEXT_LIMIT = 256 * 1024
 HEX_LIMIT = 32 * 1024
@@ -26,46 +28,46 @@ Line = list[Token]
 _CONTROL = {code: f"‹{code:02X}›" for code in (*range(32), 127) if code not in (9, 10, 13)}
 _DOCTYPE = re.compile(rb"<!DOCTYPE", re.IGNORECASE)
 _EDIFACT_TAGS = {
-    "UNA": "separators",
-    "UNB": "interchange header",
-    "UNG": "group header",
-    "UNH": "message header",
-    "BGM": "beginning of message",
-    "DTM": "date, time",
-    "FTX": "free text",
-    "RFF": "reference",
-    "NAD": "name and address",
-    "LOC": "place",
-    "CTA": "contact",
-    "COM": "communication",
-    "TAX": "duty, tax",
-    "CUX": "currencies",
-    "PAT": "payment terms",
-    "PAI": "payment instructions",
-    "TDT": "transport",
-    "TOD": "terms of delivery",
-    "LIN": "line item",
-    "PIA": "additional product id",
-    "IMD": "item description",
-    "QTY": "quantity",
-    "PRI": "price",
-    "MOA": "monetary amount",
-    "ALC": "allowance or charge",
-    "MEA": "measurements",
-    "PAC": "package",
-    "UNS": "section control",
-    "CNT": "control total",
-    "UNT": "message trailer",
-    "UNE": "group trailer",
-    "UNZ": "interchange trailer",
+    "UNA": gettext_lazy("separators"),
+    "UNB": gettext_lazy("interchange header"),
+    "UNG": gettext_lazy("group header"),
+    "UNH": gettext_lazy("message header"),
+    "BGM": gettext_lazy("beginning of message"),
+    "DTM": gettext_lazy("date, time"),
+    "FTX": gettext_lazy("free text"),
+    "RFF": gettext_lazy("reference"),
+    "NAD": gettext_lazy("name and address"),
+    "LOC": gettext_lazy("place"),
+    "CTA": gettext_lazy("contact"),
+    "COM": gettext_lazy("communication"),
+    "TAX": gettext_lazy("duty, tax"),
+    "CUX": gettext_lazy("currencies"),
+    "PAT": gettext_lazy("payment terms"),
+    "PAI": gettext_lazy("payment instructions"),
+    "TDT": gettext_lazy("transport"),
+    "TOD": gettext_lazy("terms of delivery"),
+    "LIN": gettext_lazy("line item"),
+    "PIA": gettext_lazy("additional product id"),
+    "IMD": gettext_lazy("item description"),
+    "QTY": gettext_lazy("quantity"),
+    "PRI": gettext_lazy("price"),
+    "MOA": gettext_lazy("monetary amount"),
+    "ALC": gettext_lazy("allowance or charge"),
+    "MEA": gettext_lazy("measurements"),
+    "PAC": gettext_lazy("package"),
+    "UNS": gettext_lazy("section control"),
+    "CNT": gettext_lazy("control total"),
+    "UNT": gettext_lazy("message trailer"),
+    "UNE": gettext_lazy("group trailer"),
+    "UNZ": gettext_lazy("interchange trailer"),
 }
 _X12_TAGS = {
-    "ISA": "interchange header",
-    "GS": "group header",
-    "ST": "transaction set header",
-    "SE": "transaction set trailer",
-    "GE": "group trailer",
-    "IEA": "interchange trailer",
+    "ISA": gettext_lazy("interchange header"),
+    "GS": gettext_lazy("group header"),
+    "ST": gettext_lazy("transaction set header"),
+    "SE": gettext_lazy("transaction set trailer"),
+    "GE": gettext_lazy("group trailer"),
+    "IEA": gettext_lazy("interchange trailer"),
 }
 
 
@@ -95,8 +97,11 @@ class View:
         if self.begin == 0 and self.end >= self.size:
             return ""
         unit, name = (2**20, "MiB") if self.size >= 2**20 else (2**10, "KiB")
-        place = f", from {self.begin / unit:.2f}" if self.begin else ""
-        return f"{(self.end - self.begin) / unit:.2f} of {self.size / unit:.2f} {name}{place}"
+        sizes = (self.end - self.begin, self.size, self.begin)
+        part, whole, begin = (number(round(size / unit, 2), 2) for size in sizes)
+        if not self.begin:
+            return _("{part} of {whole} {unit}").format(part=part, whole=whole, unit=name)
+        return _("{part} of {whole} {unit}, from {begin}").format(part=part, whole=whole, unit=name, begin=begin)
 
 
 class _NotThat(Exception):
@@ -121,7 +126,7 @@ def view(content: bytes, content_type: str, mode: str, *, offset: int = 0, sough
             else:
                 return View("pretty", kind, lines, size, end=size, sought=sought, found=found)
         elif layout is not None:
-            note = "It is too large to be formatted."
+            note = _("It is too large to be formatted.")
         mode = "raw"
     if mode == "raw" and text_of(content[:4096], content_type) is not None:
         begin, end = _part(content, content_type, offset)
@@ -140,11 +145,11 @@ def view(content: bytes, content_type: str, mode: str, *, offset: int = 0, sough
             found,
         )
     if mode == "raw":
-        note = "These bytes are not text."
+        note = _("These bytes are not text.")
     begin = min(max(offset, 0), max(size - 1, 0)) // 16 * 16
     end = min(begin + HEX_LIMIT, size)
     lines = list(_hex_lines(content[begin:end], begin))
-    return View("hex", "Bytes", lines, size, note, begin, end, *_beside(begin, end, size, HEX_LIMIT), sought, found)
+    return View("hex", _("Bytes"), lines, size, note, begin, end, *_beside(begin, end, size, HEX_LIMIT), sought, found)
 
 
 def _part(content: bytes, content_type: str, offset: int) -> tuple[int, int]:
@@ -189,7 +194,7 @@ def _occurrences(content: bytes, content_type: str, sought: str) -> list[int]:
 
 def _marked(lines: list[Line], sought: str) -> list[Line]:
     """The same lines, with what was sought, and what is covered, as tokens of their own."""
-    if not sought and not any(COVER in text for line in lines for _, text in line):
+    if not sought and not any(COVER in text for line in lines for __, text in line):
         return lines
     patterns = [f"(?P<covered>{re.escape(COVER)})"]
     if sought:
@@ -223,7 +228,7 @@ def _kind(content: bytes, content_type: str) -> tuple[str, Layout | None]:
         return "XML", _xml
     if media.endswith(("/json", "+json")) or start.startswith((b"{", b"[")):
         return "JSON", _json
-    return "Text", None
+    return _("Text"), None
 
 
 def _clean(text: str) -> str:
@@ -251,7 +256,7 @@ def _json(content: bytes, content_type: str) -> list[Line]:
     try:
         text = json_text.set_out(json_text.read(content))
     except json_text.BadJson as error:
-        raise _NotThat(f"{error}, so it is shown as it is.") from error
+        raise _NotThat(_("{error}, so it is shown as it is.").format(error=error)) from error
     return [_json_line(line) for line in text.split("\n")]
 
 
@@ -277,19 +282,19 @@ def _edifact(content: bytes, content_type: str) -> list[Line]:
     lines: list[Line] = []
     body = text
     if text.startswith("UNA"):
-        lines.append([("name", "UNA"), ("", _clean(text[3:9])), ("hint", _EDIFACT_TAGS["UNA"])])
+        lines.append([("name", "UNA"), ("", _clean(text[3:9])), ("hint", str(_EDIFACT_TAGS["UNA"]))])
         body = text[9:]
     for segment in _split(body, terminator, release if release != " " else ""):
         lines.append(_segment(segment, separators[1], terminator, _EDIFACT_TAGS))
     if not lines:
-        raise _NotThat("No segments were found, so it is shown as it is.")
+        raise _NotThat(_("No segments were found, so it is shown as it is."))
     return lines
 
 
 def _x12(content: bytes, content_type: str) -> list[Line]:
     text = (text_of(content, content_type) or "").lstrip("\ufeff \t\r\n")
     if len(text) < 106:
-        raise _NotThat("Its ISA segment is cut off, so it is shown as it is.")
+        raise _NotThat(_("Its ISA segment is cut off, so it is shown as it is."))
     element, terminator = text[3], text[105]
     return [_segment(segment, element, terminator, _X12_TAGS) for segment in _split(text, terminator, "")]
 
@@ -304,18 +309,18 @@ def _segment(segment: str, element: str, terminator: str, hints: dict[str, str])
     tag, separator, rest = segment.partition(element)
     line: Line = [("name", _clean(tag)), ("mark", separator), ("", _clean(rest)), ("mark", _clean(terminator))]
     hint = hints.get(tag.strip())
-    return [*line, ("hint", hint)] if hint else line
+    return [*line, ("hint", str(hint))] if hint else line
 
 
 def _xml(content: bytes, content_type: str) -> list[Line]:
     # Looked for before parsing, so that no entity is ever defined.
     if _DOCTYPE.search(content.replace(b"\0", b"")):
-        raise _NotThat("It has a DOCTYPE, so it is not parsed and shown as it is.")
+        raise _NotThat(_("It has a DOCTYPE, so it is not parsed and shown as it is."))
     try:
         parser = etree.XMLParser(resolve_entities=False, load_dtd=False, no_network=True, huge_tree=False)
         root = etree.fromstring(content.lstrip(), parser)
     except (etree.XMLSyntaxError, ValueError) as error:
-        raise _NotThat("It is not well-formed XML, so it is shown as it is.") from error
+        raise _NotThat(_("It is not well-formed XML, so it is shown as it is.")) from error
     lines: list[Line] = []
     if declaration := re.match(r"\s*(<\?xml[^>]*\?>)", (text_of(content, content_type) or "").lstrip("\ufeff")):
         lines.append([("mark", _clean(declaration[1]))])

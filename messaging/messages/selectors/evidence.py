@@ -8,6 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 
+from django.utils.translation import gettext as _
+
 from messaging.choices import Direction, MessageState, Outcome, PartnerAnswer, SignalKind
 from messaging.deliveries.selectors import in_doubt
 from messaging.deliveries.selectors.deliveries import Rung
@@ -15,14 +17,15 @@ from messaging.messages.selectors import relatives
 from messaging.models import Message, Signal, StatusInquiry, Transmission
 from messaging.models.traffic import HAS_IT
 from partners.visibility import limit
+from rmhub.language import gettext_lazy, inside
 
 _SHOWN = 10  # questions to the partner
 _QUESTIONS = {
-    "attempts": ("Attempts", "Did it leave us?"),
-    "window": ("Repeat window", "May it still be sent under the same id?"),
-    "acknowledgement": ("Acknowledgement", "Did one come, if late?"),
-    "partner": ("Partner's hub", "What does it say about the message?"),
-    "reply": ("Partner's application", "Does a message of theirs answer it?"),
+    "attempts": (gettext_lazy("Attempts"), gettext_lazy("Did it leave us?")),
+    "window": (gettext_lazy("Repeat window"), gettext_lazy("May it still be sent under the same id?")),
+    "acknowledgement": (gettext_lazy("Acknowledgement"), gettext_lazy("Did one come, if late?")),
+    "partner": (gettext_lazy("Partner's hub"), gettext_lazy("What does it say about the message?")),
+    "reply": (gettext_lazy("Partner's application"), gettext_lazy("Does a message of theirs answer it?")),
 }
 
 
@@ -91,57 +94,59 @@ def _rung(
 
 def _attempts(message: Message, last: Transmission | None) -> Rung:
     if last is None:
-        return _rung("attempts", f"{message.attempts}, none of them recorded")
+        return _rung("attempts", _("{count}, none of them recorded").format(count=message.attempts))
     how = {
-        Outcome.SENT: "the last one was handed over",
-        Outcome.FAILED: "the last one failed",
-        Outcome.LOST: "the outcome of the last one was not recorded",
-        Outcome.ON_THE_WIRE: "the last one is on the wire",
+        Outcome.SENT: _("{count}: the last one was handed over"),
+        Outcome.FAILED: _("{count}: the last one failed"),
+        Outcome.LOST: _("{count}: the outcome of the last one was not recorded"),
+        Outcome.ON_THE_WIRE: _("{count}: the last one is on the wire"),
     }[Outcome(last.outcome)]
-    return _rung("attempts", f"{message.attempts}: {how}", detail=last.detail, at=last.finished_at or last.started_at)
+    ended = last.finished_at or last.started_at
+    return _rung("attempts", how.format(count=message.attempts), detail=last.detail, at=ended)
 
 
 def _window(message: Message, now: datetime) -> Rung:
     if message.expires_at is None:
-        return _rung("window", "Its agreement sets no end", sign="skipped")
+        return _rung("window", _("Its agreement sets no end"), sign="skipped")
     over = message.expires_at <= now
-    return _rung("window", "No: it is over" if over else "Yes, until it ends", at=message.expires_at)
+    return _rung("window", _("No: it is over") if over else _("Yes, until it ends"), at=message.expires_at)
 
 
 def _acknowledgement(signal: Signal | None) -> Rung:
     if signal is None:
-        return _rung("acknowledgement", "None has come")
-    found = f"{signal.get_kind_display()} came"
-    return _rung("acknowledgement", found, "Delivered", "yes", at=signal.created_at)
+        return _rung("acknowledgement", _("None has come"))
+    found = _("{what} came").format(what=signal.get_kind_display())
+    return _rung("acknowledgement", found, _("Delivered"), "yes", at=signal.created_at)
 
 
 def _partner(said: StatusInquiry | None) -> Rung:
     if said is None:
-        return _rung("partner", "Not asked yet")
+        return _rung("partner", _("Not asked yet"))
     verdict, sign = "", "unknown"
     if said.answer in HAS_IT:
-        verdict, sign = "Delivered", "yes"
+        verdict, sign = _("Delivered"), "yes"
     elif said.answer == PartnerAnswer.NOT_RECOGNIZED:
-        verdict, sign = "Not there", "no"
+        verdict, sign = _("Not there"), "no"
     return _rung("partner", said.get_answer_display(), verdict, sign, said.detail, said.asked_at, said.actor)
 
 
 def _reply(reply: Message | None) -> Rung:
     if reply is None:
-        return _rung("reply", "None refers to it")
-    found = f"{reply.action} of theirs refers to it"
-    return _rung("reply", found, "Processed", "yes", reply.message_id, reply.created_at)
+        return _rung("reply", _("None refers to it"))
+    found = _("{action} of theirs refers to it").format(action=reply.action)
+    return _rung("reply", found, _("Processed"), "yes", reply.message_id, reply.created_at)
 
 
 def _suggestion(acknowledged: Signal | None, said: StatusInquiry | None, reply: Message | None) -> tuple[str, str]:
     if reply is not None:
-        return "delivered", "A message of theirs answers it."
+        return "delivered", _("A message of theirs answers it.")
     if acknowledged is not None:
-        return "delivered", "An acknowledgement came."
+        return "delivered", _("An acknowledgement came.")
     if said is None:
         return "", ""
     found = in_doubt.suggested(said.answer)
-    return found, f"The partner says: {said.get_answer_display().lower()}." if found else ""
+    told = _("The partner says: {answer}.").format(answer=inside(said.get_answer_display()))
+    return found, told if found else ""
 
 
 def _warning(message: Message, said: StatusInquiry | None, suggestion: str) -> str:
@@ -149,7 +154,7 @@ def _warning(message: Message, said: StatusInquiry | None, suggestion: str) -> s
         return ""
     late = message.expires_at is not None and said.asked_at > message.expires_at
     if suggestion == "resubmit" and late:
-        return (
+        return _(
             "It was asked after its memory of ids may have ended: not known there can also mean that it was forgotten."
         )
     return ""

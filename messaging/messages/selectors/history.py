@@ -11,6 +11,8 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import NamedTuple
 
+from django.utils.translation import gettext as _
+
 from messaging import causes, profile
 from messaging.choices import DeliveryState, Direction, Outcome, SignalKind, SignalState
 from messaging.deliveries.selectors import in_doubt
@@ -18,6 +20,7 @@ from messaging.messages.selectors import messages
 from messaging.models import Delivery, Event, Message, ProbeReport, Signal, Transmission
 from partners import registry
 from rmhub.ids import public_id
+from rmhub.language import gettext_lazy, inside
 
 AT_THE_HUB = "hub"
 
@@ -33,7 +36,7 @@ class Step:
     unknown, unsent (not needed any more before it went out). `by`: who did it. `number` of `most`: the attempt.
     `transmission`, `signal`, `message`, `delivery`, `probe`: public ids or "". `repeated`: how many arrows this one
     stands for, up to `until`. `tone`: good, watch, bad, plain. `rank`: order within one instant: how it begins, what
-    crosses the wire, what answers it, what follows from that.
+    crosses the wire, what answers it, what follows from that. `what`: the label without the attempt, "" = the label.
     """
 
     at: datetime
@@ -60,6 +63,7 @@ class Step:
     rank: int = 1
     title: str = ""
     detail: str = ""
+    what: str = ""
 
     @property
     def is_arrow(self) -> bool:
@@ -79,40 +83,42 @@ class Said(NamedTuple):
     mark: str = ""
 
 
-_BOUNCED = "Came back: a mail server could not deliver it"
+_BOUNCED = gettext_lazy("Came back: a mail server could not deliver it")
 EVENTS: dict[str, Said] = {
-    "message.accepted": Said("Accepted from the application", "good"),
-    "message.retrying": Said("Sent again", "watch"),
-    "message.sent": Said("Handed over", "good"),
-    "message.delayed": Said("On its way: a mail server could not pass it on yet", "watch"),
+    "message.accepted": Said(gettext_lazy("Accepted from the application"), "good"),
+    "message.retrying": Said(gettext_lazy("Sent again"), "watch"),
+    "message.sent": Said(gettext_lazy("Handed over"), "good"),
+    "message.delayed": Said(gettext_lazy("On its way: a mail server could not pass it on yet"), "watch"),
     "message.bounced": Said(_BOUNCED, "bad", _BOUNCED),
-    "message.delivered": Said("Delivered: acknowledged by the partner", "good"),
-    "message.failed": Said("Given up", "bad"),
-    "message.skipped": Said("Skipped by a person", "watch", "Skipped"),
-    "message.cancelled": Said("Cancelled by a person", "watch", "Cancelled"),
-    "message.received": Said("Received and stored", "good"),
-    "message.forwarded": Said("Passed on to the next hop", "good"),
-    "message.duplicate": Said("Came again, and was discarded", "watch"),
-    "message.in_doubt": Said("In doubt: nobody knows whether the partner has it", "bad", "In doubt"),
-    "message.settled": Said("Settled by a person", "good", "Settled"),
-    "delivery.completed": Said("Processed by {name}", "good"),
-    "delivery.failed": Said("{name} failed on it", "bad"),
-    "delivery.duplicate": Said("Duplicate for {name}: discarded", "watch"),
-    "delivery.in_doubt": Said("In doubt whether {name} has processed it", "bad"),
-    "delivery.settled": Said("Settled by a person for {name}", "good"),
-    "incident.opened": Said("Opened", "bad"),
-    "incident.resolved": Said("Resolved", "good"),
-    "pair.suspended": Said("Pair suspended", "bad", "Suspended"),
-    "pair.resumed": Said("Pair resumed", "good", "Resumed"),
-    "pair.paused": Said("Pair paused", "watch", "Paused"),
-    "pair.released": Said("Pair released", "good", "Released"),
-    "pair.silent": Said("Pair silent", "watch", "Silent"),
-    "pair.heard": Said("Pair heard again", "good", "Heard again"),
-    "pair.retry_budget": Said("Retries being used up", "watch"),
-    "pair.needs_resync": Said("Memory was lost", "bad", "Memory was lost"),
-    "pair.resynced": Said("In sync again", "good", "In sync again"),
-    "circuit.opened": Said("Sending to the partner's server stopped", "bad"),
-    "circuit.closed": Said("Partner's server answers again", "good"),
+    "message.delivered": Said(gettext_lazy("Delivered: acknowledged by the partner"), "good"),
+    "message.failed": Said(gettext_lazy("Given up"), "bad"),
+    "message.skipped": Said(gettext_lazy("Skipped by a person"), "watch", gettext_lazy("Skipped")),
+    "message.cancelled": Said(gettext_lazy("Cancelled by a person"), "watch", gettext_lazy("Cancelled")),
+    "message.received": Said(gettext_lazy("Received and stored"), "good"),
+    "message.forwarded": Said(gettext_lazy("Passed on to the next hop"), "good"),
+    "message.duplicate": Said(gettext_lazy("Came again, and was discarded"), "watch"),
+    "message.in_doubt": Said(
+        gettext_lazy("In doubt: nobody knows whether the partner has it"), "bad", gettext_lazy("In doubt")
+    ),
+    "message.settled": Said(gettext_lazy("Settled by a person"), "good", gettext_lazy("Settled")),
+    "delivery.completed": Said(gettext_lazy("Processed by {name}"), "good"),
+    "delivery.failed": Said(gettext_lazy("{name} failed on it"), "bad"),
+    "delivery.duplicate": Said(gettext_lazy("Duplicate for {name}: discarded"), "watch"),
+    "delivery.in_doubt": Said(gettext_lazy("In doubt whether {name} has processed it"), "bad"),
+    "delivery.settled": Said(gettext_lazy("Settled by a person for {name}"), "good"),
+    "incident.opened": Said(gettext_lazy("Opened"), "bad"),
+    "incident.resolved": Said(gettext_lazy("Resolved"), "good"),
+    "pair.suspended": Said(gettext_lazy("Pair suspended"), "bad", gettext_lazy("Suspended")),
+    "pair.resumed": Said(gettext_lazy("Pair resumed"), "good", gettext_lazy("Resumed")),
+    "pair.paused": Said(gettext_lazy("Pair paused"), "watch", gettext_lazy("Paused")),
+    "pair.released": Said(gettext_lazy("Pair released"), "good", gettext_lazy("Released")),
+    "pair.silent": Said(gettext_lazy("Pair silent"), "watch", gettext_lazy("Silent")),
+    "pair.heard": Said(gettext_lazy("Pair heard again"), "good", gettext_lazy("Heard again")),
+    "pair.retry_budget": Said(gettext_lazy("Retries being used up"), "watch"),
+    "pair.needs_resync": Said(gettext_lazy("Memory was lost"), "bad", gettext_lazy("Memory was lost")),
+    "pair.resynced": Said(gettext_lazy("In sync again"), "good", gettext_lazy("In sync again")),
+    "circuit.opened": Said(gettext_lazy("Sending to the partner's server stopped"), "bad"),
+    "circuit.closed": Said(gettext_lazy("Partner's server answers again"), "good"),
 }
 _DELIVERIES: dict[str, tuple[str, str]] = {
     DeliveryState.COMPLETED: ("arrived", "good"),
@@ -123,13 +129,36 @@ _DELIVERIES: dict[str, tuple[str, str]] = {
 }
 # Outcome -> that of the arrow, its tone, and what is said of a message and of an answer.
 _FATES: dict[str, tuple[str, str, str, str]] = {
-    Outcome.ON_THE_WIRE: ("open", "plain", "is on the wire", "is on the wire"),
-    Outcome.SENT: ("arrived", "good", "handed over", "sent to the partner"),
-    Outcome.FAILED: ("lost", "bad", "failed", "could not be sent"),
-    Outcome.LOST: ("unknown", "watch", "has no known outcome", "has no known outcome"),
+    Outcome.ON_THE_WIRE: (
+        "open",
+        "plain",
+        gettext_lazy("Attempt {number} is on the wire"),
+        gettext_lazy("{answer} is on the wire"),
+    ),
+    Outcome.SENT: (
+        "arrived",
+        "good",
+        gettext_lazy("Attempt {number} handed over"),
+        gettext_lazy("{answer} sent to the partner"),
+    ),
+    Outcome.FAILED: (
+        "lost",
+        "bad",
+        gettext_lazy("Attempt {number} failed"),
+        gettext_lazy("{answer} could not be sent"),
+    ),
+    Outcome.LOST: (
+        "unknown",
+        "watch",
+        gettext_lazy("Attempt {number} has no known outcome"),
+        gettext_lazy("{answer} has no known outcome"),
+    ),
 }
-_UNSAID = {"open": "on the wire", "arrived": "handed over", "unknown": "outcome not known"}
-_ANSWERS: dict[str, str] = {SignalKind.ACKNOWLEDGEMENT: "Acknowledgement", SignalKind.FINAL: "Final receipt"}
+_UNSAID = {
+    "open": gettext_lazy("on the wire"),
+    "arrived": gettext_lazy("handed over"),
+    "unknown": gettext_lazy("outcome not known"),
+}
 
 
 def over_the_wire(
@@ -161,17 +190,17 @@ def of_event(event: Event) -> Step:
     elif cause and event.type in ("message.failed", "pair.suspended"):
         detail = f"{cause}. {detail}".strip()
     elif event.type == "pair.retry_budget":
-        detail = f"{data.get('percent')} % of them"
+        detail = _("{percent} of them").format(percent=f"{data.get('percent')} %")
     return Step(
         event.at,
         "mark" if said.mark else "event",
-        label=said.mark,
+        label=str(said.mark),
         result=(cause or reason)[:120],
         by=str(data.get("by") or data.get("actor") or ""),
         tone=said.tone,
         message=public_id("msg", event.message_id) if event.message_id else "",
         delivery=str(data.get("delivery") or "") if event.type.startswith("delivery.") else "",
-        title=said.title.format(name=data.get("name") or "a trigger"),
+        title=said.title.format(name=data.get("name") or _("a trigger")),
         detail=detail,
         rank=0 if event.type in ("message.accepted", "message.received") else 3,
     )
@@ -181,14 +210,16 @@ def submitted(message: Message) -> Step:
     """How it came to the hub; timelines have an event for that."""
     ours = message.direction == Direction.OUT
     passed_on = ours and message.forwarded_from_id is not None
-    label = "passed on" if passed_on else ("submit" if ours else _name(message))
+    label = _name(message)
+    if ours:
+        label = (_("passed on {action}") if passed_on else _("submit {action}")).format(action=message.action)
     return Step(
         message.created_at,
         "message",
         "partner" if not ours else "hub" if passed_on else "app",
         outcome="arrived",
-        label=f"{label} {message.action}" if ours else label,
-        result="accepted" if ours else "stored",
+        label=label,
+        result=_("accepted") if ours else _("stored"),
         tone="good",
         size=message.size,
         message=message.public_id,
@@ -201,19 +232,23 @@ def of_attempt(attempt: Transmission, message: Message) -> list[Step]:
     terms = registry.current().version(message.agreement_version_id)
     at_once = profile.of(terms).answered_at_once
     most = terms.retries + 1 if not at_once else 0
-    sent = _sent(attempt, message, f"try {attempt.number}" + (f"/{most}" if most >= attempt.number else ""))
-    sent = replace(sent, result=sent.result or _UNSAID.get(sent.outcome, ""), most=most, size=message.size)
+    numbers = f"{attempt.number}/{most}" if most >= attempt.number else str(attempt.number)
+    what = _name(message)
+    sent = _sent(attempt, message, _("{message} try {numbers}").format(message=what, numbers=numbers))
+    result = sent.result or str(_UNSAID.get(sent.outcome, ""))
+    sent = replace(sent, result=result, most=most, size=message.size, what=what)
     if not (at_once and sent.outcome == "arrived" and attempt.finished_at):
         return [sent]
-    answer = replace(sent, at=attempt.finished_at, kind="answer", source="partner", target="hub", label="answer",
-                     size=None, rank=2, title="")  # fmt: skip
+    answer = replace(sent, at=attempt.finished_at, kind="answer", source="partner", target="hub", label=_("answer"),
+                     size=None, rank=2, title="", what="")  # fmt: skip
     return [sent, answer]
 
 
 def of_answer(attempt: Transmission, signal: Signal, message: Message) -> Step:
     """Our acknowledgement or error message to the partner."""
     error = signal.kind == SignalKind.ERROR
-    return _sent(attempt, message, signal.error_code if error else SignalKind(signal.kind).label.lower(), signal)
+    word = signal.error_code if error else inside(SignalKind(signal.kind).label)
+    return _sent(attempt, message, f"{_name(message)} {word}", signal)
 
 
 def _sent(attempt: Transmission, message: Message, label: str, signal: Signal | None = None) -> Step:
@@ -224,16 +259,19 @@ def _sent(attempt: Transmission, message: Message, label: str, signal: Signal | 
     cause = causes.lookup(attempt.cause).label if attempt.cause else ""
     status = f"HTTP {attempt.http_status}" if attempt.http_status else ""
     if signal is None:
-        title = f"Attempt {attempt.number} {fate}"
+        title = fate.format(number=attempt.number)
     else:
-        title = f"{_ANSWERS.get(signal.kind) or f'Error message {signal.error_code}'} {fate_of_answer}"
+        answer = SignalKind(signal.kind).label
+        if signal.kind == SignalKind.ERROR:
+            answer = _("Error message {code}").format(code=signal.error_code)
+        title = fate_of_answer.format(answer=answer)
     return Step(
         attempt.started_at,
         "message" if signal is None else "answer",
         target="partner",
         outcome=outcome,
-        label=f"{_name(message)} {label}",
-        result=" · ".join(part for part in (status, cause) if part),
+        label=label,
+        result=" · ".join(str(part) for part in (status, cause) if part),
         tone=tone,
         number=attempt.number,
         http_status=attempt.http_status,
@@ -242,21 +280,23 @@ def _sent(attempt: Transmission, message: Message, label: str, signal: Signal | 
         signal=public_id("sig", signal.pk) if signal is not None else "",
         message=message.public_id,
         title=title,
-        detail=" · ".join(part for part in (status, "" if signal else cause, attempt.detail) if part),
+        detail=" · ".join(str(part) for part in (status, "" if signal else cause, attempt.detail) if part),
     )
 
 
 def of_signal(signal: Signal, message: Message) -> Step:
     """The partner's acknowledgement or error message."""
     error = signal.kind == SignalKind.ERROR
-    title = f"{_ANSWERS.get(signal.kind, 'Error message')} from the partner{f': {signal.error_code}' if error else ''}"
-    detail, tone, result = signal.error_description, "good", "taken"
-    word = SignalKind(signal.kind).label.lower()
+    title = (_("{answer} from the partner: {code}") if error else _("{answer} from the partner")).format(
+        answer=SignalKind(signal.kind).label, code=signal.error_code
+    )
+    detail, tone, result = signal.error_description, "good", _("taken")
+    word = inside(SignalKind(signal.kind).label)
     if error:
         tone, result, word = "bad", detail[:80], signal.error_code
     if signal.state == SignalState.IGNORED:
-        title, detail = f"{title}, ignored", f"{detail} ({signal.note})".strip()
-        tone, result = "plain", "ignored"
+        title, detail = _("{title}, ignored").format(title=title), f"{detail} ({signal.note})".strip()
+        tone, result = "plain", _("ignored")
     return Step(
         signal.created_at,
         "answer",
@@ -284,7 +324,7 @@ def of_delivery(row: Delivery) -> Step:
         target="app",
         outcome=outcome,
         label=row.trigger.name,
-        result=causes.lookup(row.cause).label if row.cause else DeliveryState(row.state).label.lower(),
+        result=causes.lookup(row.cause).label if row.cause else inside(DeliveryState(row.state).label),
         tone=tone,
         http_status=row.http_status,
         seconds=_seconds(row.started_at, row.completed_at),
@@ -302,8 +342,8 @@ def of_probe(report: ProbeReport) -> Step:
         "probe",
         target="partner",
         outcome="arrived" if report.ok else "refused" if refused else "lost",
-        label="ping",
-        result=causes.lookup(report.cause).label if report.cause else "answered",
+        label=_("ping"),
+        result=causes.lookup(report.cause).label if report.cause else _("answered"),
         by=report.actor,
         tone="good" if report.ok else "bad",
         seconds=sum(float(step.get("seconds") or 0) for step in report.steps),

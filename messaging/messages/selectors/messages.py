@@ -9,12 +9,14 @@ from typing import TypeVar
 
 from django.db import OperationalError, connection, transaction
 from django.db.models import Model, Q, QuerySet
+from django.utils.translation import gettext as _
 
 from messaging.choices import DocumentIdSource
 from messaging.exceptions import ApplicationError, NotFound
 from messaging.models import Delivery, Message, Payload, Signal, Transmission
 from partners import visibility
 from rmhub.ids import BadPublicId, public_id, read_public_id
+from rmhub.language import number
 
 Row = TypeVar("Row", bound=Model)
 SECONDS = 3
@@ -38,7 +40,7 @@ def message(message_id: uuid.UUID) -> Message:
     """One message with pair, parties and agreement. Raises NotFound."""
     found = with_names(shown().filter(pk=message_id)).first()
     if found is None:
-        raise NotFound(f"There is no message {public_id('msg', message_id)}.")
+        raise NotFound(_("There is no message {message}.").format(message=public_id("msg", message_id)))
     return found
 
 
@@ -61,11 +63,13 @@ def message_by_reference(reference: str) -> Message:
     wanted = shown().filter(message_id=reference) if "\x00" not in reference else Message.objects.none()
     found = list(with_names(wanted).order_by("-id")[:2])
     if not found:
-        raise NotFound(f"There is no message {reference}.")
+        raise NotFound(_("There is no message {message}.").format(message=reference))
     if len(found) > 1:
         raise AmbiguousId(
-            f"More than one message has the MessageId {reference}: look for it with q={reference} "
-            "in the list of messages, and use the id of the one that you mean."
+            _(
+                "More than one message has the MessageId {message_id}: look for it with q={message_id} in the list of "
+                "messages, and use the id of the one that you mean."
+            ).format(message_id=reference)
         )
     return found[0]
 
@@ -98,7 +102,7 @@ def transmission(transmission_id: uuid.UUID) -> Transmission:
     """One attempt with the head and body of its answer. Raises NotFound."""
     found = visibility.limit(Transmission.objects.filter(pk=transmission_id), "pair__partner").first()
     if found is None:
-        raise NotFound(f"There is no transmission {public_id('att', transmission_id)}.")
+        raise NotFound(_("There is no transmission {attempt}.").format(attempt=public_id("att", transmission_id)))
     return found
 
 
@@ -122,7 +126,7 @@ def signal(signal_id: uuid.UUID) -> Signal:
     """One acknowledgement or error message with its octets. Raises NotFound."""
     found = visibility.limit(Signal.objects.filter(pk=signal_id), "pair__partner").first()
     if found is None:
-        raise NotFound(f"There is no signal {public_id('sig', signal_id)}.")
+        raise NotFound(_("There is no signal {signal}.").format(signal=public_id("sig", signal_id)))
     return found
 
 
@@ -148,7 +152,9 @@ def named(text: str) -> Q:
     valued = list(Message.objects.filter(attributes__any_value=text).values_list("id", flat=True)[: MOST_ALIKE + 1])
     if len(valued) > MOST_ALIKE:
         raise TooBroad(
-            f"More than {MOST_ALIKE:,} messages have an attribute with the value {text}: name it, and narrow it."
+            _("More than {count} messages have an attribute with the value {text}: name it, and narrow it.").format(
+                count=number(MOST_ALIKE), text=text
+            )
         )
     if valued:
         exact |= Q(pk__in=valued)
@@ -158,7 +164,11 @@ def named(text: str) -> Q:
         return exact
     alike = list(Message.objects.filter(message_id__startswith=text).values_list("id", flat=True)[: MOST_ALIKE + 1])
     if len(alike) > MOST_ALIKE:
-        raise TooBroad(f"More than {MOST_ALIKE:,} MessageIds begin with {text}: give more of the id.")
+        raise TooBroad(
+            _("More than {count} MessageIds begin with {text}: give more of the id.").format(
+                count=number(MOST_ALIKE), text=text
+            )
+        )
     return Q(pk__in=alike)
 
 
@@ -178,6 +188,8 @@ def bounded() -> Iterator[None]:
         if "statement timeout" not in str(error):
             raise
         raise TooBroad(
-            f"This search took longer than {SECONDS} s and was stopped: narrow it by date or partner "
-            "(created_gte, created_lt, partner, pair), or search for an exact id with q."
+            _(
+                "This search took longer than {seconds} s and was stopped: narrow it by date or partner (created_gte, "
+                "created_lt, partner, pair), or search for an exact id with q."
+            ).format(seconds=SECONDS)
         ) from error

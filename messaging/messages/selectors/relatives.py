@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from django.db.models import QuerySet
+from django.utils.translation import gettext as _
 
 from messaging import causes
 from messaging.choices import Direction, MessageState, SignalState
@@ -19,6 +20,7 @@ from partners.choices import VersionState
 from partners.models import Agreement, AgreementVersion
 from partners.visibility import limit
 from rmhub.ids import public_id
+from rmhub.language import gettext_lazy
 
 if TYPE_CHECKING:
     from messaging.pairs.selectors.pairs import RatedPair
@@ -26,7 +28,10 @@ if TYPE_CHECKING:
 _MOST = 15
 # Applications may submit under the same agreement: as many of its messages are looked at for what was passed on.
 _LOOKED_AT = 500
-_DECISIONS = {"delivered": "the partner has it", "resubmit": "it was sent again, as a new message"}
+_DECISIONS = {
+    "delivered": gettext_lazy("the partner has it"),
+    "resubmit": gettext_lazy("it was sent again, as a new message"),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,5 +167,5 @@ def inquiry(key: uuid.UUID) -> StatusInquiry:
     found = limit(StatusInquiry.objects.filter(pk=key), "message__pair__partner")
     one = found.select_related("message__pair__partner").defer("message__wire_frame").first()
     if one is None:
-        raise NotFound(f"There is no inquiry {public_id('inq', key)}.")
+        raise NotFound(_("There is no inquiry {inquiry}.").format(inquiry=public_id("inq", key)))
     return one

@@ -13,26 +13,30 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta, tzinfo
 from functools import cache
 
+from django.utils.translation import gettext as _
+
+from rmhub.language import gettext_lazy
+
 # key -> (the operators that it takes, what it is about)
 KEYS: dict[str, tuple[str, str]] = {
     "state": (":", "state:failed,in_doubt"),
     "partner": (":", 'partner:"Globex Ltd"'),
-    "dir": (":", "dir:in or dir:out"),
+    "dir": (":", gettext_lazy("dir:in or dir:out")),
     "pair": (":", "pair:ACME>GLOBEX"),
     "agreement": (":", "agreement:tpa:acme-globex"),
     "service": (":", "service:urn:orders"),
     "action": (":", "action:NewOrder"),
-    "conv": (":", "conv:c-77, a whole ConversationId"),
-    "document": (":", "document:order-4711, a whole document id"),
-    "ref": (":", "ref:m-1@acme, the MessageId that it answers"),
-    "schema": (":", "schema:misfit, or the name of a schema that documents do not fit"),
+    "conv": (":", gettext_lazy("conv:c-77, a whole ConversationId")),
+    "document": (":", gettext_lazy("document:order-4711, a whole document id")),
+    "ref": (":", gettext_lazy("ref:m-1@acme, the MessageId that it answers")),
+    "schema": (":", gettext_lazy("schema:misfit, or the name of a schema that documents do not fit")),
     "size": ("<>", "size>100k"),
     "attempts": ("<>", "attempts>1"),
-    "error": (":", "error:ack_timeout, a cause's code"),
-    "after": (":", "after:2026-11-20, after:yesterday-14:00 or after:24h"),
+    "error": (":", gettext_lazy("error:ack_timeout, a cause's code")),
+    "after": (":", gettext_lazy("after:2026-11-20, after:yesterday-14:00 or after:24h")),
     "before": (":", "before:yesterday-15:00"),
 }
-ATTRIBUTE = (":", "invoice:4711, an attribute with its whole value")
+ATTRIBUTE = (":", gettext_lazy("invoice:4711, an attribute with its whole value"))
 
 
 @cache
@@ -109,7 +113,7 @@ def read(text: str, names: frozenset[str] = frozenset()) -> Search:
         value = match["quoted"] if match["quoted"] is not None else match["bare"]
         takes, example = KEYS.get(key, ATTRIBUTE)
         if match["sign"][0] not in takes or not value.strip():
-            problems.append(f"“{match[0]}” was left out: write it as {example}.")
+            problems.append(_("“{term}” was left out: write it as {example}.").format(term=match[0], example=example))
         else:
             terms.append(Term(key, match["sign"], value.strip()))
     return Search(tuple(terms), " ".join(words), tuple(problems), tuple(doubtful))
@@ -133,14 +137,14 @@ def read_size(text: str) -> int:
     """Bytes: `812`, `100k`, `2M`. Raises ValueError."""
     match = _SIZE.fullmatch(text)
     if match is None:
-        raise ValueError("a size is a number of bytes, such as 812, 100k or 2M")
+        raise ValueError(_("a size is a number of bytes, such as 812, 100k or 2M"))
     return int(match[1]) * _UNITS[match[2].lower()]
 
 
 def read_number(text: str) -> int:
     """A whole number. Raises ValueError."""
     if not (text.isascii() and text.isdigit() and len(text) < 7):
-        raise ValueError("a whole number, please")
+        raise ValueError(_("a whole number, please"))
     return int(text)
 
 
@@ -160,7 +164,7 @@ def read_time(text: str, zone: tzinfo, now: datetime) -> datetime:
     try:
         found = datetime.fromisoformat(text)
     except ValueError:
-        raise ValueError("a time such as 2026-11-20, 2026-11-20T14:00, yesterday-14:00 or 24h (ago)") from None
+        raise ValueError(_("a time such as 2026-11-20, 2026-11-20T14:00, yesterday-14:00 or 24h (ago)")) from None
     return found if found.tzinfo else found.replace(tzinfo=zone)
 
 

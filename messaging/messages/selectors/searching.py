@@ -11,6 +11,7 @@ from datetime import UTC, datetime, timedelta, tzinfo
 from typing import Any
 
 from django.core.exceptions import ObjectDoesNotExist
+from django.utils.translation import gettext as _
 
 from messaging.archive import selectors as archive
 from messaging.choices import Direction, MessageState
@@ -22,13 +23,14 @@ from messaging.messages.selectors.search_terms import Search, Term
 from messaging.pairs.selectors import pairs
 from partners import selectors as partners
 from rmhub.ids import BadPublicId, public_id, read_public_id
+from rmhub.language import gettext_lazy
 
 # Windows of time that one press chooses; the first is what a search has that says nothing about time.
 WINDOWS: dict[str, tuple[str, timedelta | None]] = {
-    "24h": ("Last 24 hours", timedelta(hours=24)),
-    "7d": ("7 days", timedelta(days=7)),
-    "30d": ("30 days", timedelta(days=30)),
-    "all": ("All time", None),
+    "24h": (gettext_lazy("Last 24 hours"), timedelta(hours=24)),
+    "7d": (gettext_lazy("7 days"), timedelta(days=7)),
+    "30d": (gettext_lazy("30 days"), timedelta(days=30)),
+    "all": (gettext_lazy("All time"), None),
 }
 # Parameters of the list -> keys of the box's grammar. The API's names for the same things are taken as well.
 NAMES: Mapping[str, str] = {
@@ -99,7 +101,8 @@ def read(text: str, filters: MessageFilters, *, now: datetime, zone: tzinfo = UT
         except Wrong as wrong:
             nothing = nothing or wrong.missing
             instead += [("q", search.other(term, name), name) for name in wrong.alike]
-            problems.append(f"“{term}”: {wrong}" if wrong.missing else f"“{term}” was left out: {wrong}")
+            said = _("“{term}”: {why}") if wrong.missing else _("“{term}” was left out: {why}")
+            problems.append(said.format(term=term, why=wrong))
     if search.text:
         filters = replace(filters, q=search.text)
     given = given_attribute(search.text) if search.doubtful == (search.text,) else None
@@ -138,12 +141,12 @@ def of_list(given: Mapping[str, str], *, now: datetime, zone: tzinfo) -> Found:
         except Wrong as wrong:
             nothing = nothing or wrong.missing
             instead += [(name, one, one) for one in wrong.alike]
-            problems.append(f"“{text[:60]}” as {name}: {wrong}")
+            problems.append(_("“{text}” as {name}: {why}").format(text=text[:60], name=name, why=wrong))
     text = given.get("q", "").strip()[:MOST].replace("\x00", "")
     found = read(text, filters, now=now, zone=zone)
     filters, window = found.filters, given.get("window", "")
     if filters.backwards:
-        problems.append("The time range runs backwards: its end must be later than its beginning.")
+        problems.append(_("The time range runs backwards: its end must be later than its beginning."))
         nothing = True
     if filters.by_id or filters.created_gte is not None or filters.created_lt is not None:
         window = ""
@@ -195,10 +198,10 @@ def api_parameters(found: Found) -> dict[str, str]:
 def _no_term(word: str) -> str:
     key = re.split("[:<>]", word, maxsplit=1)[0]
     known = ", ".join(search_terms.KEYS)
-    return (
-        f"“{word[:60]}” was looked for as an id, and nothing has it: {key} is not a term. Terms are {known}; an id "
-        "that looks like one must be in quotes."
-    )
+    return _(
+        "“{word}” was looked for as an id, and nothing has it: {key} is not a term. Terms are {known}; an id that "
+        "looks like one must be in quotes."
+    ).format(word=word[:60], key=key, known=known)
 
 
 def _moment(at: datetime | None) -> str:
@@ -222,13 +225,14 @@ def values(term: Term, now: datetime, zone: tzinfo) -> Mapping[str, Any]:
 def _states(text: str) -> Mapping[str, Any]:
     found = tuple(dict.fromkeys(word.strip().lower().replace("-", "_") for word in text.split(",") if word.strip()))
     if strange := [word for word in found if word not in MessageState.values]:
-        raise Wrong(f"{strange[0]} is not a state; they are {', '.join(MessageState.values)}.")
+        known = ", ".join(MessageState.values)
+        raise Wrong(_("{state} is not a state; they are {known}.").format(state=strange[0], known=known))
     return {"states": found}
 
 
 def _direction(text: str) -> Mapping[str, Any]:
     if text.lower() not in _DIRECTIONS:
-        raise Wrong("a direction is in or out.")
+        raise Wrong(_("a direction is in or out."))
     return {"direction": Direction(_DIRECTIONS[text.lower()]).value}
 
 
@@ -236,7 +240,7 @@ def _pair(text: str) -> Mapping[str, Any]:
     try:
         return {"pair_id": pairs.pair(text).pk}
     except NotFound:
-        raise Wrong("There is no such pair.", missing=True) from None
+        raise Wrong(_("There is no such pair."), missing=True) from None
 
 
 def _partner(text: str) -> Mapping[str, Any]:
@@ -249,7 +253,7 @@ def _partner(text: str) -> Mapping[str, Any]:
         said, alike = partners.nobody(text)
         raise Wrong(said, missing=True, alike=alike)
     if len(found) > _MOST_PARTNERS:
-        raise Wrong(f"more than {_MOST_PARTNERS} partners have that in their names.")
+        raise Wrong(_("more than {most} partners have that in their names.").format(most=_MOST_PARTNERS))
     return {"partner_ids": tuple(found), "partner_id": None}
 
 
@@ -259,13 +263,13 @@ def _agreement(text: str) -> Mapping[str, Any]:
     except (BadPublicId, ObjectDoesNotExist):
         found = partners.agreements().filter(tpa_id=text).first()
     if found is None:
-        raise Wrong("There is no such agreement.", missing=True)
+        raise Wrong(_("There is no such agreement."), missing=True)
     return {"agreement_id": found.pk}
 
 
 def _cause(text: str) -> Mapping[str, Any]:
     if not _CODE.fullmatch(text.lower()):
-        raise Wrong("a cause has a code such as ack_timeout; a message's page says its own.")
+        raise Wrong(_("a cause has a code such as ack_timeout; a message's page says its own."))
     return {"cause": text.lower()}
 
 

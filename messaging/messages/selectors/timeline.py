@@ -12,6 +12,8 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from itertools import groupby
 
+from django.utils.translation import gettext as _
+
 from messaging.choices import Direction, MessageState, SignalKind
 from messaging.deliveries.selectors import deliveries
 from messaging.journal.wording import span
@@ -34,6 +36,7 @@ from messaging.models import (
 from messaging.notifications import selectors as events
 from messaging.pairs.selectors import screens
 from rmhub.ids import public_id
+from rmhub.language import gettext_lazy
 
 # Each kind of row of one message has its own bound: one that was retried for a year must not make its page slow.
 _MOST_OF_ONE = 200
@@ -45,10 +48,10 @@ _OF_PAIRS = tuple(kind for kind, said in EVENTS.items() if said.mark and kind.st
 _OF_MESSAGES = tuple(kind for kind, said in EVENTS.items() if said.mark and kind.startswith("message."))
 # What people did that no event tells of.
 _VERBS: dict[str, tuple[str, str]] = {
-    "pair.retry_now": ("Retry now", "plain"),
-    "pair.restart_sequence": ("Sequence restarted", "watch"),
-    "pair.expect_sequence": ("Expected number set", "watch"),
-    "message.redeliver": ("Handed to its triggers again", "plain"),
+    "pair.retry_now": (gettext_lazy("Retry now"), "plain"),
+    "pair.restart_sequence": (gettext_lazy("Sequence restarted"), "watch"),
+    "pair.expect_sequence": (gettext_lazy("Expected number set"), "watch"),
+    "message.redeliver": (gettext_lazy("Handed to its triggers again"), "plain"),
 }
 SCOPES: dict[str, timedelta | None] = {"document": None, "hour": timedelta(hours=1), "day": timedelta(days=1)}
 FOLD_ABOVE = 100  # arrows; more than that are folded where they say the same
@@ -187,14 +190,21 @@ def _marks(by_id: Mapping[uuid.UUID, Message], pair: Pair, since: datetime, unti
     """What happened to the pair, what people did, and probes."""
     of_pair = Event.objects.filter(pair=pair, message__isnull=True, type__startswith="pair.").order_by("-id")[:MOST]
     of_messages = Event.objects.filter(message__in=by_id, type__in=_OF_MESSAGES).order_by("-id")[:MOST]
-    found = [history.of_event(event) for event in [*of_pair, *of_messages] if event.type in _OF_PAIRS + _OF_MESSAGES]
+    events_of_it = [event for event in [*of_pair, *of_messages] if event.type in _OF_PAIRS + _OF_MESSAGES]
+    found = [_mark(event) for event in events_of_it]
     entries = AuditEntry.objects.filter(object_type="pair", object_id=pair.public_id, verb__in=_VERBS, result="done")
-    found = [replace(one, by=one.by or "the hub") if one.label == "Suspended" else one for one in found]
     for entry in entries.order_by("-id")[:50]:
         label, tone = _VERBS[entry.verb]
-        found.append(Step(entry.at, "mark", label=label, result=entry.reason[:120], by=entry.actor, tone=tone, rank=3))
+        found.append(
+            Step(entry.at, "mark", label=str(label), result=entry.reason[:120], by=entry.actor, tone=tone, rank=3)
+        )
     found += [history.of_probe(report) for report in ProbeReport.objects.filter(pair=pair).order_by("-id")[:50]]
     return [step for step in found if step.at >= since and (until is None or step.at <= until)]
+
+
+def _mark(event: Event) -> Step:
+    step = history.of_event(event)
+    return replace(step, by=step.by or _("the hub")) if event.type == "pair.suspended" else step
 
 
 def _first_in_line(pair: Pair) -> Message | None:
@@ -225,7 +235,7 @@ def _finished(
     most = FOLD_ABOVE * 2
     if len(ordered) > most:
         ordered, cut = ordered[-most:], True
-    lanes = ("App", "Hub", pair.partner.name)
+    lanes = (_("App"), _("Hub"), pair.partner.name)
     return Diagram(ordered, scope, failed_only, cut, folded, about, lanes)
 
 
@@ -249,8 +259,8 @@ def fold(steps: Sequence[Step]) -> list[Step]:
         shaped[at[step.message]][1].append(step)
     exchanges = [(key or _shape(rows), _alike(rows)) for key, rows in shaped]
     found: list[Step] = []
-    for _, run in groupby(exchanges, key=lambda one: one[0]):
-        alike = [rows for _, rows in run]
+    for __, run in groupby(exchanges, key=lambda one: one[0]):
+        alike = [rows for __, rows in run]
         found += alike[0] if len(alike) == 1 else _together(alike)
     return sorted(found, key=lambda step: (step.at, step.rank))
 
@@ -277,7 +287,10 @@ def _alike(rows: Sequence[Step]) -> list[Step]:
             before,
             repeated=before.repeated + 1,
             until=step.at,
-            label=before.label.partition(" try ")[0] + f" try {before.number}–{step.number}",
+            label=_("{message} try {numbers}").format(
+                message=before.what or before.label, numbers=f"{before.number}–{step.number}"
+            ),
+            what=before.what or before.label,
         )
     return found
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from django.utils.translation import gettext as _
 from lxml import etree
 
 from messaging import storage
@@ -31,7 +32,7 @@ class WirePart:
     @property
     def media(self) -> str:
         """The content type without its parameters."""
-        return self.content_type.partition(";")[0].strip() or "no content type"
+        return self.content_type.partition(";")[0].strip() or _("no content type")
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +57,8 @@ class WireShape:
 def shape(message: Message, payloads: list[Payload]) -> WireShape:
     """Of a message that was sent or received; without parts and fields, and with a note, for any other."""
     if message.wire_frame is None:
-        return WireShape([], b"", [], "It was not sent yet, so it has no header: that is made when it is first sent.")
+        note = _("It was not sent yet, so it has no header: that is made when it is first sent.")
+        return WireShape([], b"", [], note)
     whole = [WirePart(0, message.content_type, "", None)]
     kind, parameters = mime.decode_header_value(message.content_type)
     if not kind.startswith("multipart/"):
@@ -69,7 +71,7 @@ def shape(message: Message, payloads: list[Payload]) -> WireShape:
     try:
         found = mime.decode_multipart(_frame(message, payloads), parameters.get("boundary", ""))
     except NotAMessage as error:
-        return WireShape(whole, b"", [], f"The parts cannot be told apart: {error}")
+        return WireShape(whole, b"", [], _("The parts cannot be told apart: {error}").format(error=error))
     by_id = {payload.content_id: payload for payload in payloads}
     parts = list(whole)
     for number, part in enumerate(found):
@@ -123,18 +125,26 @@ def compare_answers(attempt: Transmission, previous: Transmission | None) -> str
         return ""
     ours, theirs = bytes(attempt.response or b""), bytes(previous.response or b"")
     if attempt.outcome != previous.outcome or attempt.cause != previous.cause:
-        return f"It ended otherwise than attempt {previous.number}: {previous.cause or previous.get_outcome_display()}."
+        how = previous.cause or previous.get_outcome_display()
+        return _("It ended otherwise than attempt {number}: {how}.").format(number=previous.number, how=how)
     if attempt.http_status != previous.http_status:
-        return f"Attempt {previous.number} was answered with HTTP {previous.http_status or 'nothing'}."
+        if not previous.http_status:
+            return _("Attempt {number} was answered with HTTP nothing.").format(number=previous.number)
+        return _("Attempt {number} was answered with HTTP {status}.").format(
+            number=previous.number, status=previous.http_status
+        )
     if ours == theirs:
-        return f"The same as to attempt {previous.number}." if ours else f"None, as to attempt {previous.number}."
-    head, _, body = ours.partition(b"\r\n\r\n")
-    other_head, _, other_body = theirs.partition(b"\r\n\r\n")
+        same = _("The same as to attempt {number}.") if ours else _("None, as to attempt {number}.")
+        return same.format(number=previous.number)
+    head, __, body = ours.partition(b"\r\n\r\n")
+    other_head, __, other_body = theirs.partition(b"\r\n\r\n")
     if body == other_body:
         mine, others = _header_lines(head), _header_lines(other_head)
         names = sorted(name for name in mine | others if mine.get(name) != others.get(name))
-        return f"As to attempt {previous.number}; only {', '.join(names) or 'its head'} differ."
-    return f"Its content differs from that to attempt {previous.number}."
+        if not names:
+            return _("As to attempt {number}; only its head differs.").format(number=previous.number)
+        return _("As to attempt {number}; only {names} differ.").format(number=previous.number, names=", ".join(names))
+    return _("Its content differs from that to attempt {number}.").format(number=previous.number)
 
 
 def _header_lines(head: bytes) -> dict[str, bytes]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import uuid
 
 from django.db import transaction
+from django.utils.translation import gettext as _
 
 from messaging import profile
 from messaging.choices import Direction, MessageState
@@ -21,11 +22,12 @@ from messaging.routing.services import upstream
 from partners import registry
 from rmhub import clock
 from rmhub.ids import public_id
+from rmhub.language import gettext_lazy
 
 _NOT_NOW = {
-    MessageState.IN_DOUBT: "It is in doubt: find out whether the partner has it, then settle it.",
-    MessageState.CONFIRMING: "The partner's queue has it; its application is to say whether it took it.",
-    MessageState.SENDING: "It is on the wire; wait for its outcome.",
+    MessageState.IN_DOUBT: gettext_lazy("It is in doubt: find out whether the partner has it, then settle it."),
+    MessageState.CONFIRMING: gettext_lazy("The partner's queue has it; its application is to say whether it took it."),
+    MessageState.SENDING: gettext_lazy("It is on the wire; wait for its outcome."),
 }
 
 
@@ -52,7 +54,7 @@ def message_cancel(
     with transaction.atomic():
         known = Message.objects.filter(pk=message_id, direction=Direction.OUT).defer("wire_frame").first()
         if known is None:
-            raise NotFound(f"There is no outbound message {public_id('msg', message_id)}.")
+            raise NotFound(_("There is no outbound message {message}.").format(message=public_id("msg", message_id)))
         terms = registry.current().version(known.agreement_version_id)
         speaks = profile.of(terms)
         # Of a transaction, the message's lock alone: those who answer it hold it before they look at its pair.
@@ -62,7 +64,8 @@ def message_cancel(
         message = existing(Message.objects.select_for_update(), message_id)
         message.pair = pair
         if expected_version is not None and pair.version != expected_version:
-            raise Stale(f"{pair.code} changed since you looked at it. Look again before you act.", version=pair.version)
+            said = _("{pair} changed since you looked at it. Look again before you act.").format(pair=pair.code)
+            raise Stale(said, version=pair.version)
         waited, state = waits(message), message.state
         if locks_pair and pair.in_flight_id == message.pk:
             skip_in_flight(pair, message, Happened.CANCELLED, "message.cancel", actor, reason)
@@ -76,7 +79,9 @@ def message_cancel(
             events.write(written)
         if only_waiting and not waited:
             # Asked last: what is on the wire, or done, is told first. Nothing of the above is kept.
-            said = f"It does not wait in the queue any more (its state is {state}): the partner may have it."
+            said = _("It does not wait in the queue any more (its state is {state}): the partner may have it.").format(
+                state=state
+            )
             raise UnderWay(said, state=state, allowed=("cancel",))
     return message
 
@@ -84,9 +89,9 @@ def message_cancel(
 def why_not_cancel(message: Message) -> str:
     """Why a message's state does not take a cancel; "" when it does. Its pair may still refuse it."""
     if message.direction != Direction.OUT:
-        return "It came from the partner."
+        return _("It came from the partner.")
     possible = message.state in profile.of_message(message).cancellable_states(message.semantics)
-    return "" if possible else _NOT_NOW.get(MessageState(message.state), "It is done.")
+    return "" if possible else _NOT_NOW.get(MessageState(message.state), _("It is done."))
 
 
 def skip_in_flight(pair: Pair, message: Message, happened: Happened, verb: str, actor: Actor, reason: str) -> None:

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from django.db import transaction
+from django.utils.translation import gettext as _
 
 from messaging import masks, profile, storage
 from messaging.engine import preparing
@@ -109,7 +110,8 @@ def payload_view(*, message_id: uuid.UUID, number: int, actor: Actor, role: Role
     """The octets of `payload_look`. Raises NotFound, PayloadLost, Masked when nothing of it can be shown."""
     view = payload_look(message_id=message_id, number=number, actor=actor, role=role)
     if view.hidden:
-        raise Masked(f"Parts of this payload are covered, and {view.hidden}: it needs the role {view.needed}.")
+        said = _("Parts of this payload are covered, and {hidden}: it needs the role {role}.")
+        raise Masked(said.format(hidden=view.hidden, role=view.needed))
     return view.octets
 
 
@@ -138,7 +140,9 @@ def _payload(message_id: uuid.UUID, number: int) -> tuple[Payload, Octets]:
     found = Payload.objects.select_related("message__pair").defer("message__wire_frame")
     payload = found.filter(message=message_id, number=number).first() if 0 < number < 32_768 else None
     if payload is None:
-        raise NotFound(f"{public_id('msg', message_id)} has no payload {number}.")
+        raise NotFound(
+            _("{message} has no payload {number}.").format(message=public_id("msg", message_id), number=number)
+        )
     name = payload.filename or f"payload-{number}"
     return payload, Octets(_content(payload), payload.content_type, name, payload.sha256)
 
@@ -164,11 +168,14 @@ def _refuse_masked(
     """Raises Masked when a rule holds for one of the payloads, whether or not it finds something in it."""
     rules = masks.of_message(message, role)
     for payload in payloads:
-        _, holding = _holding(rules, contents[payload.pk], payload.content_type)
+        __, holding = _holding(rules, contents[payload.pk], payload.content_type)
         if holding:
             raise Masked(
-                f"Parts of payload {payload.number} are covered by {', '.join(rule.name for rule in holding)}: "
-                f"its own octets need the role {masks.needed(holding)}."
+                _("Parts of payload {number} are covered by {rules}: its own octets need the role {role}.").format(
+                    number=payload.number,
+                    rules=", ".join(rule.name for rule in holding),
+                    role=masks.needed(holding),
+                )
             )
 
 
@@ -217,7 +224,8 @@ def wire_open(*, message_id: uuid.UUID, actor: Actor, role: Role | None = None) 
     """
     message = _message(message_id)
     if message.wire_frame is None:
-        raise NotPrepared(f"{message.public_id} was not sent yet, so it has no octets; its state is {message.state}.")
+        said = _("{message} was not sent yet, so it has no octets; its state is {state}.")
+        raise NotPrepared(said.format(message=message.public_id, state=message.state))
     rows = preparing.payloads_of([message_id])[message_id]
     try:
         content = preparing.stored_body(message, rows)
@@ -236,8 +244,9 @@ def rejection_open(*, rejection_id: uuid.UUID, actor: Actor, role: Role | None =
     rejection = existing(Rejection.objects, rejection_id)
     if rules := masks.of_refused(rejection.party_name, role):
         raise Masked(
-            f"It may hold what {', '.join(rule.name for rule in rules)} covers: reading it needs the role "
-            f"{masks.needed(rules)}."
+            _("It may hold what {rules} covers: reading it needs the role {role}.").format(
+                rules=", ".join(rule.name for rule in rules), role=masks.needed(rules)
+            )
         )
     content = bytes(rejection.sample)
     audit.record(actor, "rejection.read", rejection, after={"size": len(content)})
@@ -263,7 +272,7 @@ def answer_open(*, attempt: Transmission, actor: Actor, role: Role | None = None
         return View(octets)
     message = _message(attempt.message_id)
     head, sign, body = octets.content.partition(b"\r\n\r\n")
-    _, rules = _holding(masks.of_message(message, role), body, _content_type(head)) if body else ("", [])
+    __, rules = _holding(masks.of_message(message, role), body, _content_type(head)) if body else ("", [])
     about: dict[str, object] = {"transmission": attempt.public_id}
     return _answer(octets, rules, head + sign, message, actor, about)
 
@@ -280,7 +289,7 @@ def delivery_answer_open(*, delivery: Delivery, actor: Actor, role: Role | None 
         return View(octets)
     parts = Message.objects.filter(deliveries__part_of=delivery.join_id) if delivery.join_id else ()
     concerning = {rule.pk: rule for one in (delivery.message, *parts) for rule in masks.of_message(one, role)}
-    _, rules = _holding(list(concerning.values()), octets.content, "")
+    __, rules = _holding(list(concerning.values()), octets.content, "")
     return _answer(octets, rules, b"", delivery.message, actor, {"delivery": delivery.public_id})
 
 
@@ -293,7 +302,7 @@ def _answer(
     audit.record(actor, "payload.read", message, after=after)
     if not rules:
         return View(octets)
-    hidden = "an answer is not covered in parts"
+    hidden = _("an answer is not covered in parts")
     return View(replace(octets, content=shown), names, 0, hidden, masks.needed(rules))
 
 

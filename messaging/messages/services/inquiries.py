@@ -17,6 +17,7 @@ from datetime import datetime
 from urllib.parse import quote
 
 from django.db import transaction
+from django.utils.translation import gettext as _
 
 from messaging.choices import Direction, PartnerAnswer
 from messaging.engine import circuits
@@ -102,11 +103,11 @@ def ask_many(
 def can_ask(message: Message) -> str:
     """What is in the way of asking about a message, "" when nothing is. Reads its agreement's endpoint."""
     if message.direction != Direction.OUT:
-        return "It came from the partner."
+        return _("It came from the partner.")
     if not message.attempts:
-        return "It was never sent."
+        return _("It was never sent.")
     if not message.agreement_version.partner_endpoint.service_address:
-        return "The partner has no status service: its endpoint says where one is."
+        return _("The partner has no status service: its endpoint says where one is.")
     return ""
 
 
@@ -117,10 +118,11 @@ def _messages(keys: Collection[uuid.UUID]) -> dict[uuid.UUID, Message]:
 
 def _question(key: uuid.UUID, message: Message | None, now: datetime) -> Question:
     if message is None:
-        raise NotFound(f"There is no message {public_id('msg', key)}.")
+        raise NotFound(_("There is no message {message}.").format(message=public_id("msg", key)))
     why_not = can_ask(message)
     if why_not:
-        raise WrongState(f"The partner cannot be asked about this message. {why_not}", state=message.state)
+        said = _("The partner cannot be asked about this message. {why_not}").format(why_not=why_not)
+        raise WrongState(said, state=message.state)
     terms = registry.current().version(message.agreement_version_id)
     authorization = certificate = ""
     try:

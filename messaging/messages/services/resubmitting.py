@@ -8,6 +8,7 @@ import uuid
 from dataclasses import dataclass, field
 
 from django.db import transaction
+from django.utils.translation import gettext as _
 
 from messaging import dispatch, profile, storage
 from messaging.choices import DeliveryState, Direction, MessageState
@@ -22,11 +23,12 @@ from messaging.models.base import existing
 from messaging.models.delivery import OPEN_STATES
 from partners import registry
 from rmhub import clock
+from rmhub.language import gettext_lazy, inside
 
 _NOT_YET = {
-    MessageState.QUEUED: "It waits in the queue and goes out by itself.",
-    MessageState.IN_DOUBT: "It is in doubt: find out whether the partner has it, then settle it.",
-    MessageState.FAILED: "Its pair waits for a decision about it: resume, skip or cancel it first.",
+    MessageState.QUEUED: gettext_lazy("It waits in the queue and goes out by itself."),
+    MessageState.IN_DOUBT: gettext_lazy("It is in doubt: find out whether the partner has it, then settle it."),
+    MessageState.FAILED: gettext_lazy("Its pair waits for a decision about it: resume, skip or cancel it first."),
 }
 
 
@@ -41,14 +43,14 @@ class Redelivery:
 def why_not_resubmit(message: Message) -> str:
     """Why a message cannot go out anew; "" when it can. The pair is looked at, so it has to be loaded."""
     if message.direction != Direction.OUT:
-        return "It came from the partner."
+        return _("It came from the partner.")
     if not profile.of_message(message).carries_documents:
-        return "It belongs to a transaction and goes out as often as that needs."
+        return _("It belongs to a transaction and goes out as often as that needs.")
     if message.forwarded_from_id is not None:
-        return "It was passed on for another party, whose message it is: have that party send it again."
+        return _("It was passed on for another party, whose message it is: have that party send it again.")
     if message.state in profile.of_message(message).final_states(message.semantics):
         return ""
-    return _NOT_YET.get(MessageState(message.state), "It is not done yet: wait for its outcome.")
+    return _NOT_YET.get(MessageState(message.state), _("It is not done yet: wait for its outcome."))
 
 
 def to_resubmit(message_id: uuid.UUID) -> Message:
@@ -56,7 +58,8 @@ def to_resubmit(message_id: uuid.UUID) -> Message:
     found = Message.objects.select_related("pair", "agreement_version__agreement").defer("wire_frame")
     message = existing(found, message_id)
     if why := why_not_resubmit(message):
-        raise WrongState(f"This message cannot be resubmitted. {why}", state=message.state, allowed=())
+        said = _("This message cannot be resubmitted. {why}").format(why=why)
+        raise WrongState(said, state=message.state, allowed=())
     return message
 
 
@@ -94,11 +97,11 @@ def message_resubmit(
 def why_not_redeliver(message: Message) -> str:
     """Why a message cannot go to triggers again; "" when there may be some that have not had it."""
     if message.direction != Direction.IN:
-        return "It is ours: resubmit it as a new message."
+        return _("It is ours: resubmit it as a new message.")
     if not profile.of_message(message).carries_documents:
-        return "It belongs to a transaction and carries no document."
+        return _("It belongs to a transaction and carries no document.")
     if Message.objects.filter(forwarded_from=message.pk).exists():
-        return "It was passed on to the next hop, and is not for our applications."
+        return _("It was passed on to the next hop, and is not for our applications.")
     return ""
 
 
@@ -114,7 +117,8 @@ def message_redeliver(*, message_id: uuid.UUID, actor: Actor, reason: str) -> Re
         found = Message.objects.select_related("agreement_version").defer("wire_frame")
         message = existing(found, message_id)
         if why := why_not_redeliver(message):
-            raise WrongState(f"This message cannot be redelivered. {why}", state=message.state, allowed=())
+            said = _("This message cannot be redelivered. {why}").format(why=why)
+            raise WrongState(said, state=message.state, allowed=())
         result = _redeliver(message, actor, reason)
         if not result.made:
             raise WrongState(_nothing_done(result), state=message.state, allowed=())
@@ -160,11 +164,14 @@ def _redeliver(message: Message, actor: Actor, reason: str) -> Redelivery:
 
 def _has_it(delivery: Delivery) -> str:
     if delivery.state in OPEN_STATES or delivery.state == DeliveryState.JOINED:
-        return "It is on its way there."
-    return f"The delivery is {delivery.get_state_display().lower()}: a document is processed once."
+        return _("It is on its way there.")
+    return _("The delivery is {state}: a document is processed once.").format(
+        state=inside(delivery.get_state_display())
+    )
 
 
 def _nothing_done(result: Redelivery) -> str:
     if not result.left_out:
-        return "No trigger wants this document: create one for it, then redeliver."
-    return "Nothing was redelivered. " + " ".join(f"{name}: {why}" for name, why in result.left_out)
+        return _("No trigger wants this document: create one for it, then redeliver.")
+    left_out = " ".join(f"{name}: {why}" for name, why in result.left_out)
+    return _("Nothing was redelivered. {left_out}").format(left_out=left_out)

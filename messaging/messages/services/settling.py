@@ -11,6 +11,7 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 
 from django.db import transaction
+from django.utils.translation import gettext as _
 
 from messaging.choices import Direction, MessageState
 from messaging.exceptions import InvalidSubmission, NotFound, WrongState
@@ -25,6 +26,7 @@ from messaging.protocol.pair_state import Flow
 from messaging.routing.services import upstream
 from rmhub import clock
 from rmhub.ids import public_id
+from rmhub.language import inside
 
 _EVIDENCE = 5  # answers of the partner that a decision's audit entry keeps
 MIN_REMIND, MAX_REMIND = 60, 90 * 86_400  # seconds
@@ -65,11 +67,12 @@ def settlement_of(
     """Checks what needs no row. Raises InvalidSubmission."""
     errors: dict[str, list[str]] = {}
     if decision not in set(known):
-        errors["decision"] = [f"One of {', '.join(known)}."]
+        errors["decision"] = [_("One of {known}.").format(known=", ".join(known))]
     if decision == "later" and (remind_in is None or not MIN_REMIND <= remind_in <= MAX_REMIND):
-        errors["remind_in"] = [f"Seconds until it is shown again, from {MIN_REMIND} to {MAX_REMIND} (90 days)."]
+        said = _("Seconds until it is shown again, from {least} to {most} (90 days).")
+        errors["remind_in"] = [said.format(least=MIN_REMIND, most=MAX_REMIND)]
     elif decision != "later" and remind_in is not None:
-        errors["remind_in"] = ["Only the decision “later” takes a time: leave it out."]
+        errors["remind_in"] = [_("Only the decision “later” takes a time: leave it out.")]
     if errors:
         raise InvalidSubmission(errors)
     now = clock.now()
@@ -91,7 +94,7 @@ def message_settle(
     with transaction.atomic():
         known = Message.objects.filter(pk=message_id, direction=Direction.OUT).only("pair_id").first()
         if known is None:
-            raise NotFound(f"There is no outbound message {public_id('msg', message_id)}.")
+            raise NotFound(_("There is no outbound message {message}.").format(message=public_id("msg", message_id)))
         pair = Pair.objects.select_for_update().get(pk=known.pair_id)
         # It may be finished long ago, and purged in this very moment.
         message = existing(Message.objects.select_for_update(), message_id)
@@ -99,7 +102,9 @@ def message_settle(
         if decision not in possible:
             code = "already_settled" if message.state in _SETTLED_MESSAGES else ""
             raise WrongState(
-                f"This message is {message.get_state_display().lower()}, not in doubt: there is nothing to settle.",
+                _("This message is {state}, not in doubt: there is nothing to settle.").format(
+                    state=inside(message.get_state_display())
+                ),
                 state=message.state,
                 allowed=possible,
                 code=code,

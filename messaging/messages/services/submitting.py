@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 from django.conf import settings
 from django.db import DatabaseError, IntegrityError, connection, transaction
+from django.utils.translation import gettext as _
 
 from messaging import dispatch, profile, storage
 from messaging.choices import Direction, MessageState, SchemaEffect
@@ -51,6 +52,7 @@ from partners.addresses import host_of
 from partners.terms import Terms
 from rmhub import clock
 from rmhub.ids import uuid7
+from rmhub.language import number as written
 
 log = logging.getLogger(__name__)
 
@@ -108,7 +110,7 @@ def message_submit(
     fingerprint = ""
     if idempotency_key:
         if len(idempotency_key) > 255 or CONTROL.search(idempotency_key):
-            raise InvalidSubmission({"idempotency_key": ["At most 255 characters, and no control characters."]})
+            raise InvalidSubmission({"idempotency_key": [_("At most 255 characters, and no control characters.")]})
         # Before all other checks: what was taken stays taken, whatever became of the agreement since.
         identifiers = [message_id, conversation_id, ref_to_message_id, semantics]
         if time_to_live is not None:
@@ -124,7 +126,8 @@ def message_submit(
     terms = registry.current().by_tpa_id(agreement)
     # Where documents may be handed in for some partners only, the others' agreements are not there.
     if terms is None or not visibility.allows(terms.partner_id):
-        raise OutsideAgreement(f"No agreement with TPAId {agreement!r} is active.", code="unknown_agreement")
+        said = _("No agreement with TPAId {agreement} is active.").format(agreement=repr(agreement))
+        raise OutsideAgreement(said, code="unknown_agreement")
     wished = Semantics(semantics) if semantics in set(Semantics) else Semantics(terms.semantics)
     _check(
         terms,
@@ -184,8 +187,10 @@ def message_submit(
         stored = _store([entry])[0] if connection.in_atomic_block else _group.submit(entry)
         if stored is None:
             raise QueueFull(
-                f"{settings.RMHUB_PAIR_QUEUE:,} messages of this pair wait already. Submit again when some have gone "
-                "out; the pair's page says what keeps them."
+                _(
+                    "{count} messages of this pair wait already. Submit again when some have gone out; the pair's page "
+                    "says what keeps them."
+                ).format(count=written(settings.RMHUB_PAIR_QUEUE))
             )
     except IntegrityError as error:
         # Lost a race against the same key or the same MessageId: the winner is committed, so it can be looked up.
@@ -198,11 +203,15 @@ def message_submit(
         if taken is None:
             raise
         raise DuplicateMessageId(
-            f"MessageId {message.message_id!r} was submitted before; a MessageId goes out once.",
+            _("MessageId {message_id} was submitted before; a MessageId goes out once.").format(
+                message_id=repr(message.message_id)
+            ),
             existing=taken.stored_id,
         ) from error
-    misfits = (("schema_misfit", f"Accepted. {misfit.sentences[0]}"),) if misfit is not None else ()
-    return Submission(stored.message, warnings=(*_warnings(stored.pair), *misfits))
+    warnings = _warnings(stored.pair)
+    if misfit is not None:
+        warnings = (*warnings, ("schema_misfit", _("Accepted. {misfit}").format(misfit=misfit.sentences[0])))
+    return Submission(stored.message, warnings=warnings)
 
 
 def message_submit_again(
@@ -239,8 +248,10 @@ def message_submit_again(
 def payload_missing(state: str) -> WrongState:
     """What is said when a document that is to go out or to an application once more is not in the store folder."""
     return WrongState(
-        "The document's file is not in the store folder: restore it from the backup, or have the application submit "
-        "the document again.",
+        _(
+            "The document's file is not in the store folder: restore it from the backup, or have the application "
+            "submit the document again."
+        ),
         state=state,
         code="payload_missing",
     )
@@ -381,35 +392,37 @@ def _check(
     }
     for name, text in identifiers.items():
         if CONTROL.search(text) or text != text.strip():
-            errors.setdefault(name, []).append("No control characters, and no blanks at the ends.")
+            errors.setdefault(name, []).append(_("No control characters, and no blanks at the ends."))
         limit = 255 if name in ("service", "action") else 400
         if len(text) > limit:
-            errors.setdefault(name, []).append(f"At most {limit} characters.")
+            errors.setdefault(name, []).append(_("At most {limit} characters.").format(limit=limit))
     if not _MESSAGE_ID.fullmatch(message_id):
-        errors.setdefault("message_id", []).append("Printable ASCII only, without blanks and angle brackets.")
+        errors.setdefault("message_id", []).append(_("Printable ASCII only, without blanks and angle brackets."))
     if document_id and (sentence := document_ids.fault(document_id, MAX_DOCUMENT_ID)):
-        errors["document_id"] = [f"It has to be {sentence}"]
+        errors["document_id"] = [_("It has to be {sentence}").format(sentence=sentence)]
     if wrong := attribute_rules.faults(attributes):
         errors["attributes"] = wrong
     for name in ("service", "action"):
         if not identifiers[name]:
-            errors.setdefault(name, []).append("Required.")
+            errors.setdefault(name, []).append(_("Required."))
     if semantics and semantics not in set(Semantics):
-        errors["semantics"] = [f"One of {', '.join(Semantics)}."]
+        errors["semantics"] = [_("One of {known}.").format(known=", ".join(Semantics))]
     if not payloads:
-        errors["payloads"] = ["At least one payload is needed."]
+        errors["payloads"] = [_("At least one payload is needed.")]
     elif len(payloads) > 100:
-        errors["payloads"] = ["At most 100 payloads."]
+        errors["payloads"] = [_("At most 100 payloads.")]
     for number, payload in enumerate(payloads, start=1):
         kind = payload.content_type
         if len(kind) > 255 or not (is_header_value(kind) and _CONTENT_TYPE.fullmatch(kind)):
             errors.setdefault("payloads", []).append(
-                f"Payload {number}: {payload.content_type!r} is not a content type."
+                _("Payload {number}: {kind} is not a content type.").format(number=number, kind=repr(kind))
             )
         label, filename = payload.label, payload.filename
         if CONTROL.search(label + filename) or label != label.strip() or len(label) > 120 or len(filename) > 255:
             errors.setdefault("payloads", []).append(
-                f"Payload {number}: label or filename is too long, or has control characters or blanks at its ends."
+                _(
+                    "Payload {number}: label or filename is too long, or has control characters or blanks at its ends."
+                ).format(number=number)
             )
     profile.of(terms).check_submission(
         errors,
@@ -422,11 +435,13 @@ def _check(
     if errors:
         raise InvalidSubmission(errors)
     if not terms.allows(service, action, "send"):
-        raise OutsideAgreement(f"Agreement {terms.tpa_id} does not let us send {service} / {action}.")
+        said = _("Agreement {agreement} does not let us send {service} / {action}.")
+        raise OutsideAgreement(said.format(agreement=terms.tpa_id, service=service, action=action))
     size = sum(len(payload.content) for payload in payloads)
     limit = min(terms.max_message_bytes, settings.RMHUB_MAX_MESSAGE_BYTES)
     if size > limit:
-        raise TooLarge(f"{size} bytes of payload; agreement {terms.tpa_id} allows {limit}.")
+        said = _("{size} bytes of payload; agreement {agreement} allows {limit}.")
+        raise TooLarge(said.format(size=size, agreement=terms.tpa_id, limit=limit))
 
 
 def _fingerprint(
@@ -451,19 +466,19 @@ def _replay(submitted_by: str, key: str, fingerprint: str) -> Submission | None:
     if known is None:
         return None
     if known.idempotency_fingerprint != fingerprint:
-        raise IdempotencyMismatch("This Idempotency-Key was used before for another submission.")
+        raise IdempotencyMismatch(_("This Idempotency-Key was used before for another submission."))
     return Submission(known, replayed=True)
 
 
 def _warnings(pair: Pair) -> tuple[tuple[str, str], ...]:
     if pair.gate == Gate.PAUSED:
-        return (("pair_paused", f"Accepted; {pair.code} is paused, so it waits until somebody releases the pair."),)
+        said = _("Accepted; {pair} is paused, so it waits until somebody releases the pair.")
+        return (("pair_paused", said.format(pair=pair.code)),)
     if pair.gate == Gate.DISABLED:
-        return (("pair_disabled", f"Accepted; {pair.code} is disabled, so it waits."),)
+        return (("pair_disabled", _("Accepted; {pair} is disabled, so it waits.").format(pair=pair.code)),)
     if pair.flow == Flow.SUSPENDED:
-        return (
-            ("pair_suspended", f"Accepted; {pair.code} is suspended ({pair.cause}), so it waits until it is resumed."),
-        )
+        said = _("Accepted; {pair} is suspended ({cause}), so it waits until it is resumed.")
+        return (("pair_suspended", said.format(pair=pair.code, cause=pair.cause)),)
     return ()
 
 

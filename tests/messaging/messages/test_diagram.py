@@ -166,6 +166,7 @@ def _failures(count: int, message: str = "msg_1") -> list[Step]:
             tone="bad",
             number=number + 1,
             message=message,
+            what="#5 Order",
             transmission=f"att_{number}",
         )
         for number in range(count)
