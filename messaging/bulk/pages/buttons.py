@@ -20,7 +20,7 @@ from messaging.console.lists import BulkAction
 from messaging.deliveries.pages.decisions import DELIVERY, MESSAGE, Many
 from messaging.journal.incidents import may_own
 from messaging.models import BulkJob
-from rmhub.language import gettext_lazy, number
+from rmhub.language import gettext_lazy
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,15 +109,14 @@ def verb_of(job: BulkJob) -> BulkVerb:
     )
 
 
-def counted(verb: BulkVerb, count: int) -> str:
-    """How many objects, in words."""
-    said = {
+def objects(verb: BulkVerb, count: int) -> str:
+    """Words for so many objects, with a place for their {count}."""
+    return {
         "pairs": ngettext("{count} pair", "{count} pairs", count),
         "incidents": ngettext("{count} incident", "{count} incidents", count),
         "messages": ngettext("{count} message", "{count} messages", count),
         "documents": ngettext("{count} document", "{count} documents", count),
     }[verb.what]
-    return said.format(count=number(count))
 
 
 def fields(verb: BulkVerb, job: BulkJob, me: str) -> list[Field]:

@@ -308,6 +308,7 @@ def _plan_page(
     why_not = _("This needs the role {role}.").format(role=missing) if missing else ""
     if plan.expired:
         why_not = _("This plan is older than an hour: much may have changed since. Plan it again.")
+    objects = bulk.objects(verb, job.total)
     context = {
         "job": job,
         "verb": verb,
@@ -320,7 +321,11 @@ def _plan_page(
             about=lambda group: {"data-testid": "plan-group"},
             css="table-vcenter card-table",
         ),
-        "counted": bulk.counted(verb, job.total),
+        "counted": objects.format(count=number(job.total)),
+        "marked": format_html(
+            objects,
+            count=format_html('<span class="strong" data-testid="plan-count">{}</span>', number(job.total)),
+        ),
         "effects": [text.replace("{waiting}", number(plan.waiting)) for text in verb.effects],
         "fields": bulk.fields(verb, job, who.name) if not why_not else [],
         "why_not": why_not,

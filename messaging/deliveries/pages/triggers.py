@@ -35,6 +35,7 @@ from messaging.models import Trigger
 from messaging.overview.selectors import records
 from messaging.pairs.selectors import screens
 from partners import selectors as partners
+from partners.models import Agreement
 from rmhub import clock
 from rmhub.ids import BadPublicId
 from rmhub.language import gettext_lazy
@@ -223,9 +224,9 @@ class TriggerForm(SettingsForm):
         atomic = [one for one in agreements if any(each.profile in of_transactions for each in one.versions.all())]
         return {
             "party_id": [(one.public_id, one.name) for one in partners.parties(is_own=False)[:MOST_CHOICES]],
-            "agreement_id": [(one.public_id, f"{one.tpa_id} ({one.partner})") for one in agreements],
+            "agreement_id": [(one.public_id, _agreement(one)) for one in agreements],
             "member_of_id": [(one.public_id, one.name) for one in triggers.wholes()[:MOST_CHOICES]],
-            "atomic_agreement_id": [(one.public_id, f"{one.tpa_id} ({one.partner})") for one in atomic],
+            "atomic_agreement_id": [(one.public_id, _agreement(one)) for one in atomic],
             "callable_name": _names(applications.SERVICES),
             "resolver_callable": _names(applications.RESOLVERS),
             "monitor_callable": _names(applications.MONITORS),
@@ -255,6 +256,10 @@ class TriggerForm(SettingsForm):
     def refuse(self, errors: Mapping[str, list[str]]) -> None:
         """The service names fields as the model does."""
         super().refuse({f"{name}_id" if f"{name}_id" in self.fields else name: said for name, said in errors.items()})
+
+
+def _agreement(one: Agreement) -> str:
+    return _("{agreement} ({partner})").format(agreement=one.tpa_id, partner=one.partner)
 
 
 def _names(known: Iterable[str]) -> list[tuple[str, str]]:
