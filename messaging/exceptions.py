@@ -42,7 +42,7 @@ class InvalidSubmission(ApplicationError):
     code = "invalid_submission"
 
     def __init__(self, errors: dict[str, list[str]]) -> None:
-        super().__init__("; ".join(f"{field}: {' '.join(texts)}" for field, texts in errors.items()))
+        super().__init__("; ".join(f"{field}: {' '.join(map(str, texts))}" for field, texts in errors.items()))
         self.errors = errors
 
 

@@ -6,12 +6,13 @@ The latter: the filters of a list, as its page and the API write them, as rows f
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta, tzinfo
 from typing import Any
 
 from django.db.models import Count, QuerySet, Sum
+from django.utils.translation import gettext as _
 
 from messaging import causes
 from messaging.access.selectors import reach
@@ -26,6 +27,7 @@ from messaging.overview.selectors import records
 from messaging.pairs.selectors import pairs
 from rmhub import clock
 from rmhub.ids import BadPublicId, public_id, read_public_id
+from rmhub.language import gettext_lazy
 
 # Of the page, not of what it lists.
 PLACE = ("cursor", "at", "view", "format", "tab", "sort", "csrfmiddlewaretoken", "kiosk")
@@ -182,36 +184,46 @@ def _words(values: Mapping[str, str]) -> str:
     found = []
     for name, value in values.items():
         if name == "answer":
-            found.append(PartnerAnswer(value).label if value in PartnerAnswer.values else "not asked yet")
+            found.append(PartnerAnswer(value).label if value in PartnerAnswer.values else _("not asked yet"))
         elif name == "cause":
-            found.append(causes.lookup(value).label if value else "no cause")
+            found.append(causes.lookup(value).label if value else _("no cause"))
         elif name == "doubt":
             found.append(in_doubt.reason(value).label)
         else:
             found.append(value.replace("_", " "))
-    return " · ".join(found)
+    return " · ".join(map(str, found))
 
 
 _ACTIONS: Mapping[tuple[str, str], str] = {
-    ("settle_deliveries", "duplicate"): "Mark as processed already",
-    ("settle_deliveries", "resubmit"): "Resubmit",
-    ("settle_deliveries", "later"): "Look at later",
-    ("settle_deliveries", "ask"): "Ask the resolver again",
-    ("settle_messages", "delivered"): "Mark as delivered",
-    ("settle_messages", "resubmit"): "Send as new messages",
-    ("settle_messages", "later"): "Look at later",
-    ("redeliver_failed", ""): "Resubmit what failed",
-    ("ask_partner", ""): "Ask the partner",
-    ("ask_application", ""): "Ask the application",
-    ("messages_resubmit", ""): "Resubmit as new messages",
+    ("settle_deliveries", "duplicate"): gettext_lazy("Mark as processed already"),
+    ("settle_deliveries", "resubmit"): gettext_lazy("Resubmit"),
+    ("settle_deliveries", "later"): gettext_lazy("Look at later"),
+    ("settle_deliveries", "ask"): gettext_lazy("Ask the resolver again"),
+    ("settle_messages", "delivered"): gettext_lazy("Mark as delivered"),
+    ("settle_messages", "resubmit"): gettext_lazy("Send as new messages"),
+    ("settle_messages", "later"): gettext_lazy("Look at later"),
+    ("redeliver_failed", ""): gettext_lazy("Resubmit what failed"),
+    ("ask_partner", ""): gettext_lazy("Ask the partner"),
+    ("ask_application", ""): gettext_lazy("Ask the application"),
+    ("messages_resubmit", ""): gettext_lazy("Resubmit as new messages"),
+    ("messages_cancel", ""): gettext_lazy("Cancel messages"),
+    ("messages_export", ""): gettext_lazy("Export messages"),
+    ("messages_attributes", ""): gettext_lazy("Take attributes of messages again"),
+    ("pairs_pause", ""): gettext_lazy("Pause pairs"),
+    ("pairs_resume", ""): gettext_lazy("Resume pairs"),
+    ("pairs_release", ""): gettext_lazy("Release pairs"),
+    ("pairs_clear_resync", ""): gettext_lazy("Clear resync of pairs"),
+    ("incidents_acknowledge", ""): gettext_lazy("Acknowledge incidents"),
+    ("incidents_assign", ""): gettext_lazy("Assign incidents"),
+    ("incidents_resolve", ""): gettext_lazy("Resolve incidents"),
 }
 
 
 def title(job: BulkJob) -> str:
     """What a job does, in words."""
     decision = str(job.parameters.get("decision", ""))
-    kind, _, verb = job.action.partition("_")
-    return _ACTIONS.get((job.action, decision), f"{verb.capitalize()} {kind}")
+    kind, __, verb = job.action.partition("_")
+    return str(_ACTIONS.get((job.action, decision), f"{verb.capitalize()} {kind}"))
 
 
 def ended_for(names: Collection[str], since: datetime) -> list[BulkJob]:
@@ -243,7 +255,9 @@ def matching(prefix: str, given: Mapping[str, str], zone: tzinfo = UTC) -> Query
     names, read = READERS[prefix]
     unknown = sorted(set(kept) - set(names))
     if unknown:
-        raise _refused(f"Unknown: {', '.join(unknown)}. Known: {', '.join(sorted(names))}.")
+        raise _refused(
+            _("Unknown: {names}. Known: {known}.").format(names=", ".join(unknown), known=", ".join(sorted(names)))
+        )
     return read(kept, zone)
 
 
@@ -274,16 +288,18 @@ def messages_matching(given: Mapping[str, str], zone: tzinfo) -> QuerySet[Any]:
     Like the page, those of the newest 24 hours when nothing says more: so a filter that forgets the time stays small.
     """
     if (window := given.get("window", "")) and window not in searching.WINDOWS:
-        raise _refused(f"window: {window!r} is not one of {', '.join(searching.WINDOWS)}.")
+        raise _refused(_not_among("window", window, searching.WINDOWS))
     found = searching.of_list(given, now=clock.now(), zone=zone)
     if found.filters.backwards:
         begin, end = (
             next((name for name, key in searching.NAMES.items() if key == bound and given.get(name)), f"{bound}:")
             for bound in ("after", "before")
         )
-        raise _refused(f"{end} must be later than {begin}: the time range runs backwards.")
+        raise _refused(
+            _("{end} must be later than {begin}: the time range runs backwards.").format(end=end, begin=begin)
+        )
     if found.problems:
-        raise _refused(" ".join(found.problems))
+        raise _refused(" ".join(map(str, found.problems)))
     return finding.matching(found.filters)
 
 
@@ -315,7 +331,7 @@ def incidents_of(rows: QuerySet[Any]) -> QuerySet[Any]:
     """The unresolved incidents of these pairs; not ordered. Raises InvalidSubmission when there is none."""
     found = records.incidents(states=_UNRESOLVED).filter(pair__in=rows.order_by().values("pk"))
     if not found.exists():
-        raise _refused("None of these pairs has an unresolved incident.")
+        raise _refused(_("None of these pairs has an unresolved incident."))
     return found
 
 
@@ -350,10 +366,14 @@ def _refused(sentence: str) -> InvalidSubmission:
     return InvalidSubmission({"filter": [sentence]})
 
 
+def _not_among(name: str, text: str, allowed: Iterable[str]) -> str:
+    return _("{name}: {text} is not one of {known}.").format(name=name, text=repr(text), known=", ".join(allowed))
+
+
 def _among(given: Mapping[str, str], name: str, allowed: Any) -> tuple[str, ...]:
     texts = tuple(text for text in given.get(name, "").split(",") if text)
     if strange := [text for text in texts if text not in allowed]:
-        raise _refused(f"{name}: {strange[0]!r} is not one of {', '.join(allowed)}.")
+        raise _refused(_not_among(name, strange[0], allowed))
     return texts
 
 
@@ -368,4 +388,6 @@ def _id(prefix: str, name: str, text: str) -> Any:
     try:
         return read_public_id(prefix, text)
     except BadPublicId as error:
-        raise _refused(f"{name}: an id of the form {prefix}_… is needed.") from error
+        raise _refused(
+            _("{name}: an id of the form {form} is needed.").format(name=name, form=f"{prefix}_…")
+        ) from error

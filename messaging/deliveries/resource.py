@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from django.utils.translation import gettext as _
+from django.utils.translation import ngettext
+
 from messaging.choices import TRIGGER_LOOKS, TriggerState
 from messaging.deliveries.selectors import triggers
 from messaging.deliveries.selectors.triggers import TriggerRow
@@ -12,6 +15,7 @@ from messaging.deliveries.services import triggering
 from messaging.models import Trigger
 from messaging.resource import Resource, Verb
 from rmhub import clock
+from rmhub.language import gettext_lazy, inside, number
 
 
 def row_of(trigger: Any) -> TriggerRow:
@@ -24,37 +28,56 @@ def row_of(trigger: Any) -> TriggerRow:
 
 def _said(trigger: Trigger, verb: Verb) -> Iterator[str]:
     row = row_of(trigger)
-    backlog = row.backlog
-    held = "nothing waits" if not backlog.held else f"{backlog.held:,} document{'s' if backlog.held != 1 else ''}"
+    held = row.backlog.held
     if verb.slug == "resume":
-        order = ", pair by pair in their order" if trigger.ordered else ""
-        yield f"What waits is handed over at once: {held}{order}." if backlog.held else "Nothing waits."
-        yield "Each gets a fresh budget of retries."
-        yield "The incident of the suspension is resolved."
+        yield _resumed(held, ordered=trigger.ordered)
+        yield _("Each gets a fresh budget of retries.")
+        yield _("The incident of the suspension is resolved.")
         cause = row.diagnosis.cause
         if cause is not None and not cause.retryable and cause.code != triggering.BY_USER:
-            yield f"Waiting does not fix “{cause.label}”. {cause.action}"
+            yield _("Waiting does not fix “{cause}”. {action}").format(cause=cause.label, action=cause.action)
     elif verb.slug == "suspend" and trigger.state == TriggerState.SUSPENDED:
-        yield "It is suspended already; from now on its monitor and a restart of the hub do not resume it."
-        yield "It stays suspended until somebody resumes it. The incident is resolved with your reason."
+        yield _("It is suspended already; from now on its monitor and a restart of the hub do not resume it.")
+        yield _("It stays suspended until somebody resumes it. The incident is resolved with your reason.")
     elif verb.slug == "suspend":
-        yield "From now on nothing is handed over. What the application is processing is finished."
-        yield "Documents that come are taken in and wait."
-        yield "It stays suspended until somebody resumes it; no monitor does."
+        yield _("From now on nothing is handed over. What the application is processing is finished.")
+        yield _("Documents that come are taken in and wait.")
+        yield _("It stays suspended until somebody resumes it; no monitor does.")
     elif verb.slug == "leave":
-        whole = trigger.member_of.name if trigger.member_of is not None else "its trigger"
-        yield f"From the next document on {whole} goes without it; what is in progress ends as it began."
-        yield "It is disabled. Enabled again it takes what its own settings name: by default every document."
+        if trigger.member_of is not None:
+            yield _(
+                "From the next document on {trigger} goes without it; what is in progress ends as it began."
+            ).format(trigger=trigger.member_of.name)
+        else:
+            yield _("From the next document on its trigger goes without it; what is in progress ends as it began.")
+        yield _("It is disabled. Enabled again it takes what its own settings name: by default every document.")
     elif verb.slug == "disable":
-        yield "Documents that come from now on make no delivery to it."
-        yield f"What waits stays: {held}. It goes on when the trigger is enabled."
+        yield _("Documents that come from now on make no delivery to it.")
+        yield _("What waits stays: {documents}. It goes on when the trigger is enabled.").format(documents=_waits(held))
     else:
-        yield f"It takes documents again, and what waited is handed over: {held}."
+        yield _("It takes documents again, and what waited is handed over: {documents}.").format(documents=_waits(held))
+
+
+def _resumed(held: int, *, ordered: bool) -> str:
+    if not held:
+        return _("Nothing waits.")
+    said = (
+        _("What waits is handed over at once: {documents}, pair by pair in their order.")
+        if ordered
+        else _("What waits is handed over at once: {documents}.")
+    )
+    return said.format(documents=_waits(held))
+
+
+def _waits(held: int) -> str:
+    if not held:
+        return _("nothing waits")
+    return ngettext("{count} document", "{count} documents", held).format(count=number(held))
 
 
 def _called(trigger: Trigger, verb: Verb) -> str:
     """Suspended for trouble, it can still be held, so that its monitor does not resume it."""
-    return "Hold" if verb.slug == "suspend" and trigger.state == TriggerState.SUSPENDED else verb.label
+    return _("Hold") if verb.slug == "suspend" and trigger.state == TriggerState.SUSPENDED else verb.label
 
 
 TRIGGERS = Resource(
@@ -73,68 +96,74 @@ TRIGGERS = Resource(
     state=lambda trigger: trigger.state,
     said=_said,
     called=_called,
-    why_not=lambda trigger: f"is {TRIGGER_LOOKS[trigger.state].label.lower()} now",
+    why_not=lambda trigger: _("is {state} now").format(state=inside(TRIGGER_LOOKS[trigger.state].label)),
     verbs=(
         Verb(
             "resume",
-            "Resume",
+            gettext_lazy("Resume"),
             "player-play",
             "primary",
             triggering.trigger_resume,
             (),
-            "What the application has processed cannot be taken back.",
-            ("The application is up again", "The resolver is up again", "Fixed on our side"),
-            "is resumed",
+            gettext_lazy("What the application has processed cannot be taken back."),
+            (
+                gettext_lazy("The application is up again"),
+                gettext_lazy("The resolver is up again"),
+                gettext_lazy("Fixed on our side"),
+            ),
+            gettext_lazy("is resumed"),
             "Resume a suspended trigger: what waits is handed over, with a fresh budget of retries",
             scope="triggers:operate",
         ),
         Verb(
             "suspend",
-            "Suspend",
+            gettext_lazy("Suspend"),
             "player-pause",
             "",
             triggering.trigger_suspend,
             (),
-            "Nothing here is irreversible: resume the trigger and it goes on.",
-            ("The application's maintenance window", "Investigation"),
-            "is suspended",
+            gettext_lazy("Nothing here is irreversible: resume the trigger and it goes on."),
+            (gettext_lazy("The application's maintenance window"), gettext_lazy("Investigation")),
+            gettext_lazy("is suspended"),
             "Hold a trigger until a person resumes it: documents are taken in and wait",
             scope="triggers:operate",
         ),
         Verb(
             "enable",
-            "Enable",
+            gettext_lazy("Enable"),
             "power",
             "primary",
             triggering.trigger_enable,
             (),
-            "Documents that came while it was disabled are not handed over.",
-            ("Used again",),
-            "is enabled",
+            gettext_lazy("Documents that came while it was disabled are not handed over."),
+            (gettext_lazy("Used again"),),
+            gettext_lazy("is enabled"),
             "Switch a trigger on again: it takes documents, and what waited is handed over",
         ),
         Verb(
             "disable",
-            "Disable",
+            gettext_lazy("Disable"),
             "power",
             "danger",
             triggering.trigger_disable,
             (),
-            "Documents that come while it is disabled are never handed over to this application by themselves.",
-            ("Not used any more", "Replaced by another trigger"),
-            "is disabled",
+            gettext_lazy(
+                "Documents that come while it is disabled are never handed over to this application by themselves."
+            ),
+            (gettext_lazy("Not used any more"), gettext_lazy("Replaced by another trigger")),
+            gettext_lazy("is disabled"),
             "Switch a trigger off: documents that come from now on do not go to it",
         ),
         Verb(
             "leave",
-            "Remove",
+            gettext_lazy("Remove"),
             "minus",
             "danger",
             triggering.trigger_leave,
             (),
-            "What was processed together stays processed. It can become a member again.",
-            ("Not needed in this transaction any more",),
-            "is not a member any more, and disabled",
+            gettext_lazy("What was processed together stays processed. It can become a member again."),
+            (gettext_lazy("Not needed in this transaction any more"),),
+            gettext_lazy("is not a member any more, and disabled"),
             "Remove a member from its atomic trigger: it is disabled, and takes documents of its own once enabled",
         ),
     ),

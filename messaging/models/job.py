@@ -6,6 +6,7 @@ from django.db import models
 
 from messaging.choices import ItemState, JobState
 from messaging.models.base import Identified
+from rmhub.language import gettext_lazy
 
 
 class BulkJob(Identified):
@@ -37,7 +38,7 @@ class BulkJob(Identified):
     finished_at = models.DateTimeField(null=True, blank=True)
 
     class Meta:
-        verbose_name = "job"
+        verbose_name = gettext_lazy("job")
         ordering = ("-id",)
         indexes = (models.Index(fields=("due_at",), name="job_due", condition=models.Q(due_at__isnull=False)),)
 

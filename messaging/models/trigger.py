@@ -24,6 +24,7 @@ from messaging.protocol.service_ends import DEFAULT_RETRY_STATUSES
 from partners.fields import Seconds
 from partners.models import DAY, Agreement, Party, Poller
 from rmhub.ids import public_id
+from rmhub.language import gettext_lazy as _
 
 
 def retry_statuses() -> list[int]:
@@ -43,7 +44,7 @@ class Trigger(Identified):
     name = models.CharField(
         max_length=80,
         unique=True,
-        help_text="What the application is called, e.g. “ERP orders”. It appears on every page.",
+        help_text=_("What the application is called, e.g. “ERP orders”. It appears on every page."),
     )
     state = models.CharField(max_length=10, choices=TriggerState, default=TriggerState.ACTIVE)
 
@@ -53,8 +54,8 @@ class Trigger(Identified):
         blank=True,
         on_delete=models.PROTECT,
         related_name="+",
-        verbose_name="partner",
-        help_text="Only documents of this partner.",
+        verbose_name=_("partner"),
+        help_text=_("Only documents of this partner."),
     )
     agreement = models.ForeignKey(
         Agreement,
@@ -62,24 +63,24 @@ class Trigger(Identified):
         blank=True,
         on_delete=models.PROTECT,
         related_name="+",
-        help_text="Only documents under this agreement.",
+        help_text=_("Only documents under this agreement."),
     )
-    documents = models.JSONField("services and actions", default=list, blank=True)
+    documents = models.JSONField(_("services and actions"), default=list, blank=True)
 
     kind = models.CharField(max_length=10, choices=ServiceKind, default=ServiceKind.HTTP)
     url = models.CharField(
-        "URL",
+        _("URL"),
         max_length=500,
         blank=True,
         default="",
-        help_text="Documents are posted here, signed as Standard Webhooks describes. Private addresses are allowed.",
+        help_text=_("Documents are posted here, signed as Standard Webhooks describes. Private addresses are allowed."),
     )
     callable_name = models.CharField(
-        "callable",
+        _("callable"),
         max_length=120,
         blank=True,
         default="",
-        help_text="What the installed applications register. It runs in the transaction of the document history.",
+        help_text=_("What the installed applications register. It runs in the transaction of the document history."),
     )
     secret_encrypted = models.BinaryField(blank=True, default=b"")
     # All or nothing (spec 5): a trigger of the kind "atomic" has members, whose services take part in one transaction.
@@ -89,7 +90,7 @@ class Trigger(Identified):
         blank=True,
         on_delete=models.PROTECT,
         related_name="members",
-        help_text="An atomic trigger: its documents are processed here and by its other members, or nowhere.",
+        help_text=_("An atomic trigger: its documents are processed here and by its other members, or nowhere."),
     )
     atomic_agreement = models.ForeignKey(
         Agreement,
@@ -97,65 +98,69 @@ class Trigger(Identified):
         blank=True,
         on_delete=models.PROTECT,
         related_name="+",
-        verbose_name="takes part under",
-        help_text="Members: the agreement for atomic transactions under which the application registers and votes.",
+        verbose_name=_("takes part under"),
+        help_text=_("Members: the agreement for atomic transactions under which the application registers and votes."),
     )
     timeout = Seconds(
-        "timeout",
+        _("timeout"),
         default=30,
         validators=[MinValueValidator(1)],
-        help_text="The longest that the service may take. After it, nobody knows whether it has finished. "
-        "All or nothing: what is not decided then is rolled back.",
+        help_text=_(
+            "The longest that the service may take. After it, nobody knows whether it has finished. "
+            "All or nothing: what is not decided then is rolled back."
+        ),
     )
     answers = models.BooleanField(
-        "its response answers synchronous exchanges",
+        _("its response answers synchronous exchanges"),
         default=False,
-        help_text="For agreements of the repeatable profile: the partner gets what the service responds.",
+        help_text=_("For agreements of the repeatable profile: the partner gets what the service responds."),
     )
     retry_statuses = ArrayField(
         models.PositiveSmallIntegerField(),
-        verbose_name="“Not now” statuses",
+        verbose_name=_("“Not now” statuses"),
         default=retry_statuses,
         blank=True,
-        help_text="HTTP statuses that promise: not processed, try again later.",
+        help_text=_("HTTP statuses that promise: not processed, try again later."),
     )
 
-    detect_duplicates = models.BooleanField(default=True, help_text="Off: every copy is processed again.")
+    detect_duplicates = models.BooleanField(default=True, help_text=_("Off: every copy is processed again."))
     use_history = models.BooleanField(
-        "use the document history",
+        _("use the document history"),
         default=True,
-        help_text="Remembers what was begun and what was completed. Off: only the redelivery count speaks.",
+        help_text=_("Remembers what was begun and what was completed. Off: only the redelivery count speaks."),
     )
     history_ttl = Seconds(
-        "history time to live",
+        _("history time to live"),
         default=30 * DAY,
         validators=[MinValueValidator(60), MaxValueValidator(400 * DAY)],
-        help_text="A copy that comes later than this is new again.",
+        help_text=_("A copy that comes later than this is new again."),
     )
     document_id_path = models.CharField(
-        "document id in the document",
+        _("document id in the document"),
         max_length=300,
         blank=True,
         default="",
-        help_text="Where a document holds its own id: //Order/ID (names without prefixes), $.order.id or BGM+2. Empty: "
-        "the id that its sender gave is used, else the MessageId.",
+        help_text=_(
+            "Where a document holds its own id: //Order/ID (names without prefixes), $.order.id or BGM+2. Empty: "
+            "the id that its sender gave is used, else the MessageId."
+        ),
     )
     resolver = models.CharField(
         max_length=10,
         choices=Consult,
         default=Consult.NONE,
-        help_text="Who is asked when neither redelivery count nor history can tell.",
+        help_text=_("Who is asked when neither redelivery count nor history can tell."),
     )
     resolver_url = models.CharField(
-        "resolver URL",
+        _("resolver URL"),
         max_length=500,
         blank=True,
         default="",
-        help_text="Asked whether the application has processed a document; answers NEW, DUPLICATE or IN_DOUBT.",
+        help_text=_("Asked whether the application has processed a document; answers NEW, DUPLICATE or IN_DOUBT."),
     )
     resolver_callable = models.CharField(max_length=120, blank=True, default="")
     resolver_failure = models.CharField(
-        "when resolver or history cannot answer now",
+        _("when resolver or history cannot answer now"),
         max_length=10,
         choices=ResolverFailure,
         default=ResolverFailure.SUSPEND,
@@ -165,66 +170,66 @@ class Trigger(Identified):
     max_retries = models.PositiveIntegerField(
         default=5,
         validators=[MaxValueValidator(1000)],
-        help_text="0: none. The document is tried once and so many times more.",
+        help_text=_("0: none. The document is tried once and so many times more."),
     )
     retry_interval = Seconds(default=10)
     when_exhausted = models.CharField(
-        "when retries are used up", max_length=10, choices=WhenExhausted, default=WhenExhausted.SUSPEND
+        _("when retries are used up"), max_length=10, choices=WhenExhausted, default=WhenExhausted.SUSPEND
     )
     suspend_on_error = models.BooleanField(
-        "suspend when the service ends with an error",
+        _("suspend when the service ends with an error"),
         default=False,
-        help_text="Nothing goes on behind a document that the service failed on, until somebody has looked.",
+        help_text=_("Nothing goes on behind a document that the service failed on, until somebody has looked."),
     )
     concurrency = models.PositiveSmallIntegerField(
-        "documents at the same time",
+        _("documents at the same time"),
         default=4,
         validators=[MinValueValidator(1), MaxValueValidator(64)],
-        help_text="1 to 64 documents; in order: of so many pairs.",
+        help_text=_("1 to 64 documents; in order: of so many pairs."),
     )
     ordered = models.BooleanField(
-        "in order, pair by pair",
+        _("in order, pair by pair"),
         default=True,
-        help_text="A document waits until the one before it on the same pair is done. Off: as they come.",
+        help_text=_("A document waits until the one before it on the same pair is done. Off: as they come."),
     )
     lease_seconds = Seconds(
-        "lease",
+        _("lease"),
         default=300,
         validators=[MinValueValidator(5)],
-        help_text="How long a consumer may keep a document that it took.",
+        help_text=_("How long a consumer may keep a document that it took."),
     )
 
     monitor = models.CharField(
         max_length=10,
         choices=Consult,
         default=Consult.NONE,
-        help_text="Who is asked whether a suspended trigger can go on.",
+        help_text=_("Who is asked whether a suspended trigger can go on."),
     )
     monitor_url = models.CharField(
-        "monitor URL",
+        _("monitor URL"),
         max_length=500,
         blank=True,
         default="",
-        help_text="Answers 200 with true, or {“isAvailable”: true}.",
+        help_text=_("Answers 200 with true, or {“isAvailable”: true}."),
     )
     monitor_callable = models.CharField(max_length=120, blank=True, default="")
-    monitor_interval = Seconds("interval", default=60, validators=[MinValueValidator(1)])
+    monitor_interval = Seconds(_("interval"), default=60, validators=[MinValueValidator(1)])
 
     join_type = models.CharField(
-        "join documents of one conversation",
+        _("join documents of one conversation"),
         max_length=10,
         choices=JoinType,
         default=JoinType.NONE,
-        help_text="All: processed together when each type has come. Only one: the first; the others are discarded.",
+        help_text=_("All: processed together when each type has come. Only one: the first; the others are discarded."),
     )
     join_timeout = Seconds(
-        "join timeout",
+        _("join timeout"),
         default=DAY,
         validators=[MinValueValidator(1)],
-        help_text="What has come to a join that stays incomplete is discarded.",
+        help_text=_("What has come to a join that stays incomplete is discarded."),
     )
     silent_after = Seconds(
-        "silent after", default=0, help_text="Without a document for so long it is an incident. 0: never."
+        _("silent after"), default=0, help_text=_("Without a document for so long it is an incident. 0: never.")
     )
 
     cause = models.CharField(
@@ -253,33 +258,33 @@ class Route(Identified):
 
     PREFIX = "rt"
 
-    name = models.CharField(max_length=120, unique=True, help_text="What people call it. It appears on every page.")
-    party_context = models.CharField("To-party: type", max_length=120, help_text="The scheme of its identifier.")
-    party_value = models.CharField("To-party: identifier", max_length=255)
+    name = models.CharField(max_length=120, unique=True, help_text=_("What people call it. It appears on every page."))
+    party_context = models.CharField(_("To-party: type"), max_length=120, help_text=_("The scheme of its identifier."))
+    party_value = models.CharField(_("To-party: identifier"), max_length=255)
     service = models.CharField(
         max_length=255,
         blank=True,
-        help_text="Only messages of this service; empty: of every one. The most specific route that is on applies.",
+        help_text=_("Only messages of this service; empty: of every one. The most specific route that is on applies."),
     )
     onward = models.ForeignKey(
         Agreement,
         on_delete=models.PROTECT,
         related_name="routes",
-        verbose_name="agreement with the next hop",
-        help_text="Its endpoints, transport, profile and reliability are what the message goes on under.",
+        verbose_name=_("agreement with the next hop"),
+        help_text=_("Its endpoints, transport, profile and reliability are what the message goes on under."),
     )
-    mode = models.CharField("acknowledged", max_length=20, choices=RouteMode, default=RouteMode.STORE_FORWARD)
+    mode = models.CharField(_("acknowledged"), max_length=20, choices=RouteMode, default=RouteMode.STORE_FORWARD)
     max_hops = models.PositiveSmallIntegerField(
-        "hops, at most",
+        _("hops, at most"),
         default=10,
         validators=[MinValueValidator(1), MaxValueValidator(10)],
-        help_text="What has had as many is not passed on: 1 to 10.",
+        help_text=_("What has had as many is not passed on: 1 to 10."),
     )
     min_retry_secs = Seconds(
-        "MinRetrySecs",
+        _("MinRetrySecs"),
         default=60,
         validators=[MinValueValidator(1)],
-        help_text="How long the previous hop is asked to wait while the next hop accepts nothing.",
+        help_text=_("How long the previous hop is asked to wait while the next hop accepts nothing."),
     )
     enabled = models.BooleanField(default=True)
     created_at = models.DateTimeField(auto_now_add=True)

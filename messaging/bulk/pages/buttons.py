@@ -10,6 +10,8 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 from django.http import HttpRequest
+from django.utils.translation import gettext as _
+from django.utils.translation import ngettext
 
 from messaging.bulk.services.actions import ACTIONS
 from messaging.bulk.services.plans import MAX_STAGGER
@@ -18,6 +20,7 @@ from messaging.console.lists import BulkAction
 from messaging.deliveries.pages.decisions import DELIVERY, MESSAGE, Many
 from messaging.journal.incidents import may_own
 from messaging.models import BulkJob
+from rmhub.language import gettext_lazy
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +46,7 @@ class Field:
 
 @dataclass(frozen=True, slots=True)
 class BulkVerb:
-    """How one action is shown. `what`: its objects in the plural. In `effects`, {waiting} stands for the number of
+    """How one action is shown. `what`: which objects it is about. In `effects`, {waiting} stands for the number of
     documents in the queues of the pairs.
     """
 
@@ -74,11 +77,12 @@ def actions(request: HttpRequest, *names: str, labels: Mapping[str, str] = Mappi
     who = person(request)
     found = []
     for name in names:
-        action, _, decision = name.partition(":")
+        action, __, decision = name.partition(":")
         verb = VERBS[action]
         label, icon = (DELIVERY[decision].group_label, DELIVERY[decision].icon) if decision else (verb.label, verb.icon)
         missing = who.lacks(verb.scope)
-        found.append(BulkAction(name, labels.get(name, label), icon, f"Needs the role {missing}." if missing else ""))
+        why_not = _("Needs the role {role}.").format(role=missing) if missing else ""
+        found.append(BulkAction(name, labels.get(name, label), icon, why_not))
     return found
 
 
@@ -86,203 +90,260 @@ def verb_of(job: BulkJob) -> BulkVerb:
     """The words of a job's action; those of a decision about documents are the decision's own."""
     verb = VERBS[job.action]
     if job.action == "redeliver_failed":
-        return replace(verb, effects=tuple(DELIVERY["resubmit"].effects(Many(job.total, "the trigger", failed=True))))
+        return replace(
+            verb, effects=tuple(DELIVERY["resubmit"].effects(Many(job.total, _("the trigger"), failed=True)))
+        )
     table = {"settle_deliveries": DELIVERY, "settle_messages": MESSAGE}.get(job.action)
     choice = table.get(str(job.parameters.get("decision", ""))) if table is not None else None
     if choice is None:
         return verb
+    where = "" if job.action == "settle_messages" else _("the trigger")
     return replace(
         verb,
         label=choice.group_label,
         icon=choice.icon,
-        effects=tuple(choice.effects(Many(job.total, "each" if job.action == "settle_messages" else "the trigger"))),
+        effects=tuple(choice.effects(Many(job.total, where))),
         forever=choice.forever,
         presets=choice.presets,
         heavy=choice.heavy,
     )
 
 
+def objects(verb: BulkVerb, count: int) -> str:
+    """Words for so many objects, with a place for their {count}."""
+    return {
+        "pairs": ngettext("{count} pair", "{count} pairs", count),
+        "incidents": ngettext("{count} incident", "{count} incidents", count),
+        "messages": ngettext("{count} message", "{count} messages", count),
+        "documents": ngettext("{count} document", "{count} documents", count),
+    }[verb.what]
+
+
 def fields(verb: BulkVerb, job: BulkJob, me: str) -> list[Field]:
     """What the plan's form asks for, beside the reason."""
     made = {
-        "mode": Field("mode", "How each pair begins", "radio", _MODES, value=str(job.parameters.get("mode", "probe"))),
+        "mode": Field(
+            "mode", _("How each pair begins"), "radio", _MODES, value=str(job.parameters.get("mode", "probe"))
+        ),
         "stagger": Field(
             "stagger",
-            "Seconds between two pairs",
+            _("Seconds between two pairs"),
             "number",
-            hint=f"0 to {MAX_STAGGER}. Spares a partner that is just up again.",
+            hint=_("0 to {most}. Spares a partner that is just up again.").format(most=MAX_STAGGER),
             value=str(job.parameters.get("stagger", 0)),
         ),
     }
     if "owner" in verb.takes:
         people = tuple(Option(name, name) for name in may_own())
-        made["owner"] = Field("owner", "Owner", "select", people, value=str(job.parameters.get("owner") or me))
+        made["owner"] = Field("owner", _("Owner"), "select", people, value=str(job.parameters.get("owner") or me))
     return [made[name] for name in verb.takes]
 
 
 _MODES = (
-    Option("probe", "Probe first", "One message, without retries; the rest follows when the partner has it."),
-    Option("all", "All at once", "What waits goes out at once, in its order."),
+    Option(
+        "probe",
+        gettext_lazy("Probe first"),
+        gettext_lazy("One message, without retries; the rest follows when the partner has it."),
+    ),
+    Option("all", gettext_lazy("All at once"), gettext_lazy("What waits goes out at once, in its order.")),
 )
 
 
-_LIGHT = "Nothing here is irreversible."
-_UNSENT = "What has been sent cannot be unsent."
+_LIGHT = gettext_lazy("Nothing here is irreversible.")
+_UNSENT = gettext_lazy("What has been sent cannot be unsent.")
 VERBS: Mapping[str, BulkVerb] = {
     verb.action: verb
     for verb in (
         BulkVerb(
             "pairs_pause",
-            "Pause",
+            gettext_lazy("Pause"),
             "player-pause",
             "pairs",
             (
-                "From now on nothing is sent on these pairs. Attempts that are on the wire are finished.",
-                "Applications can go on submitting; what they submit waits until the pairs are released.",
+                gettext_lazy("From now on nothing is sent on these pairs. Attempts that are on the wire are finished."),
+                gettext_lazy("Applications can go on submitting; what they submit waits until the pairs are released."),
             ),
-            "Nothing here is irreversible: release the pairs and they go on.",
-            ("Partner's maintenance window", "Investigation"),
+            gettext_lazy("Nothing here is irreversible: release the pairs and they go on."),
+            (gettext_lazy("Partner's maintenance window"), gettext_lazy("Investigation")),
         ),
         BulkVerb(
             "pairs_resume",
-            "Resume",
+            gettext_lazy("Resume"),
             "player-play",
             "pairs",
             (
-                "The pairs go on one after the other: {waiting} documents in their queues go out in their order.",
-                "Each begins with the message that it stopped at: the same id, the same octets.",
-                "The retry counters start at zero. Open incidents of these pairs are resolved with your reason.",
+                gettext_lazy(
+                    "The pairs go on one after the other: {waiting} documents in their queues go out in their order."
+                ),
+                gettext_lazy("Each begins with the message that it stopped at: the same id, the same octets."),
+                gettext_lazy(
+                    "The retry counters start at zero. Open incidents of these pairs are resolved with your reason."
+                ),
             ),
             _UNSENT,
-            ("Partner fixed their firewall", "Partner's server is up again", "Certificate replaced"),
+            (
+                gettext_lazy("Partner fixed their firewall"),
+                gettext_lazy("Partner's server is up again"),
+                gettext_lazy("Certificate replaced"),
+            ),
             heavy=True,
         ),
         BulkVerb(
             "pairs_release",
-            "Release",
+            gettext_lazy("Release"),
             "player-play",
             "pairs",
-            ("What is due goes out at once: {waiting} documents are in the queues of these pairs.",),
+            (gettext_lazy("What is due goes out at once: {waiting} documents are in the queues of these pairs."),),
             _UNSENT,
-            ("Maintenance is over", "Investigation is done"),
+            (gettext_lazy("Maintenance is over"), gettext_lazy("Investigation is done")),
         ),
         BulkVerb(
             "pairs_clear_resync",
-            "Clear resync",
+            gettext_lazy("Clear resync"),
             "arrows-exchange",
             "pairs",
             (
-                "You say for all of these pairs that both sides were compared; your reason is the evidence.",
-                "Documents that come in on them are new again, unless the hub knows them: what a partner still repeats "
-                "from the time that is missing here is processed a second time.",
-                "Documents that are in doubt stay so. The incidents about the lost memory are resolved with your "
-                "reason.",
+                gettext_lazy(
+                    "You say for all of these pairs that both sides were compared; your reason is the evidence."
+                ),
+                gettext_lazy(
+                    "Documents that come in on them are new again, unless the hub knows them: what a partner still "
+                    "repeats from the time that is missing here is processed a second time."
+                ),
+                gettext_lazy(
+                    "Documents that are in doubt stay so. The incidents about the lost memory are resolved with your "
+                    "reason."
+                ),
             ),
-            "The hub does not look for repeats from that time any more.",
-            ("Compared with the partners' lists: nothing is missing", "What was missing was sent again, and settled"),
+            gettext_lazy("The hub does not look for repeats from that time any more."),
+            (
+                gettext_lazy("Compared with the partners' lists: nothing is missing"),
+                gettext_lazy("What was missing was sent again, and settled"),
+            ),
             heavy=True,
         ),
         BulkVerb(
             "incidents_acknowledge",
-            "Acknowledge",
+            gettext_lazy("Acknowledge"),
             "check",
             "incidents",
-            ("You become the owner of each: everybody sees that somebody works on it.",),
+            (gettext_lazy("You become the owner of each: everybody sees that somebody works on it."),),
             _LIGHT,
-            ("I am looking at it",),
+            (gettext_lazy("I am looking at it"),),
         ),
         BulkVerb(
             "incidents_assign",
-            "Assign",
+            gettext_lazy("Assign"),
             "user",
             "incidents",
-            ("The person owns each of them from now on; they count as acknowledged.",),
+            (gettext_lazy("The person owns each of them from now on; they count as acknowledged."),),
             _LIGHT,
-            ("Their partner",),
+            (gettext_lazy("Their partner"),),
         ),
         BulkVerb(
             "incidents_resolve",
-            "Resolve",
+            gettext_lazy("Resolve"),
             "circle-check",
             "incidents",
-            ("Each is closed with your reason. One whose cause is still there opens again as a new incident.",),
-            "A resolved incident is not opened again; a new problem opens a new incident.",
-            ("Fixed on the partner's side", "Fixed on our side"),
+            (
+                gettext_lazy(
+                    "Each is closed with your reason. One whose cause is still there opens again as a new incident."
+                ),
+            ),
+            gettext_lazy("A resolved incident is not opened again; a new problem opens a new incident."),
+            (gettext_lazy("Fixed on the partner's side"), gettext_lazy("Fixed on our side")),
         ),
         BulkVerb(
             "messages_resubmit",
-            "Resubmit as new",
+            gettext_lazy("Resubmit as new"),
             "arrow-forward-up",
             "messages",
             (
-                "Each document is submitted again as a new message with a new MessageId; the old messages stay as they "
-                "are.",
-                "The partner cannot see that it is the same document: if they have it, they process it a second time.",
+                gettext_lazy(
+                    "Each document is submitted again as a new message with a new MessageId; the old messages stay as "
+                    "they are."
+                ),
+                gettext_lazy(
+                    "The partner cannot see that it is the same document: if they have it, they process it a second "
+                    "time."
+                ),
             ),
             _UNSENT,
-            ("Partner says they do not have them", "Partner lost them"),
+            (gettext_lazy("Partner says they do not have them"), gettext_lazy("Partner lost them")),
             heavy=True,
         ),
         BulkVerb(
             "messages_cancel",
-            "Cancel",
+            gettext_lazy("Cancel"),
             "ban",
             "messages",
-            ("Each leaves its queue and is never sent. Its sender is notified by an event.",),
-            "A cancelled message is never sent again; it can only be submitted again, under another MessageId.",
-            ("Submitted by mistake", "Sent by other means"),
+            (gettext_lazy("Each leaves its queue and is never sent. Its sender is notified by an event."),),
+            gettext_lazy(
+                "A cancelled message is never sent again; it can only be submitted again, under another MessageId."
+            ),
+            (gettext_lazy("Submitted by mistake"), gettext_lazy("Sent by other means")),
             heavy=True,
         ),
         BulkVerb(
             "messages_export",
-            "Export documents",
+            gettext_lazy("Export documents"),
             "download",
             "messages",
             (
-                "The documents of these messages are checked, and lie ready as one ZIP file with an index on the job's "
-                "page.",
-                "Nothing is changed. The audit log keeps who took them, and why.",
+                gettext_lazy(
+                    "The documents of these messages are checked, and lie ready as one ZIP file with an index on the "
+                    "job's page."
+                ),
+                gettext_lazy("Nothing is changed. The audit log keeps who took them, and why."),
             ),
             _LIGHT,
-            ("Asked for by the partner", "Needed for an audit"),
+            (gettext_lazy("Asked for by the partner"), gettext_lazy("Needed for an audit")),
         ),
         BulkVerb(
             "messages_attributes",
-            "Take attributes again",
+            gettext_lazy("Take attributes again"),
             "refresh",
             "messages",
             (
-                "The attributes of each message are taken from its documents again, by the rules that hold now.",
-                "What no rule finds another value for stays as it is.",
+                gettext_lazy(
+                    "The attributes of each message are taken from its documents again, by the rules that hold now."
+                ),
+                gettext_lazy("What no rule finds another value for stays as it is."),
             ),
             _LIGHT,
-            ("New rule", "Corrected rule"),
+            (gettext_lazy("New rule"), gettext_lazy("Corrected rule")),
         ),
         BulkVerb(
             "ask_partner",
-            "Ask the partner",
+            gettext_lazy("Ask the partner"),
             "message-question",
             "messages",
-            ("Each partner is asked what has become of each message. Nothing is changed on either side.",),
+            (
+                gettext_lazy(
+                    "Each partner is asked what has become of each message. Nothing is changed on either side."
+                ),
+            ),
             _LIGHT,
-            ("Evidence for what is in doubt",),
+            (gettext_lazy("Evidence for what is in doubt"),),
         ),
         BulkVerb(
             "ask_application",
-            "Ask the application",
+            gettext_lazy("Ask the application"),
             "message-question",
             "documents",
             (
-                "Each document is decided again, and its trigger's resolver is asked.",
-                "If it says NEW, the document is processed; DUPLICATE, it is discarded; anything else, it is in doubt "
-                "again.",
+                gettext_lazy("Each document is decided again, and its trigger's resolver is asked."),
+                gettext_lazy(
+                    "If it says NEW, the document is processed; DUPLICATE, it is discarded; anything else, it is in "
+                    "doubt again."
+                ),
             ),
-            "The resolver decides, or it is in doubt again.",
-            ("The resolver is up again", "The resolver was corrected"),
+            gettext_lazy("The resolver decides, or it is in doubt again."),
+            (gettext_lazy("The resolver is up again"), gettext_lazy("The resolver was corrected")),
         ),
         BulkVerb(
             "redeliver_failed",
-            "Process again",
+            gettext_lazy("Process again"),
             "arrow-forward-up",
             "documents",
             (),
@@ -290,7 +351,7 @@ VERBS: Mapping[str, BulkVerb] = {
             DELIVERY["resubmit"].presets,
             heavy=True,
         ),
-        BulkVerb("settle_deliveries", "Settle", "check", "documents", (), "", ()),
-        BulkVerb("settle_messages", "Settle", "check", "messages", (), "", ()),
+        BulkVerb("settle_deliveries", gettext_lazy("Settle"), "check", "documents", (), "", ()),
+        BulkVerb("settle_messages", gettext_lazy("Settle"), "check", "messages", (), "", ()),
     )
 }

@@ -9,13 +9,13 @@ from typing import Any
 from urllib.parse import parse_qsl
 
 from django.contrib import messages as notices
-from django.contrib.humanize.templatetags.humanize import intcomma
 from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest, HttpResponse, StreamingHttpResponse
 from django.urls import reverse
 from django.utils.html import format_html
 from django.utils.http import url_has_allowed_host_and_scheme
 from django.utils.safestring import SafeString
+from django.utils.translation import gettext as _
 
 from messaging.access.selectors.reach import read_id
 from messaging.bulk import selectors as jobs
@@ -27,6 +27,7 @@ from messaging.console import cells, zones
 from messaging.console.access import actor, person, requires
 from messaging.console.rendering import TOASTS, dialog, keyset_page, page, posted, problems, see_other
 from messaging.console.resource import Column, table
+from messaging.deliveries.pages.decisions import confirmed
 from messaging.exceptions import ApplicationError, InvalidSubmission, Stale, WrongState
 from messaging.journal import audit
 from messaging.models import BulkJob
@@ -34,6 +35,7 @@ from messaging.pairs.selectors import pairs, screens
 from messaging.templatetags.hub import ago, middle, state
 from rmhub import clock
 from rmhub.ids import BadPublicId
+from rmhub.language import gettext_lazy, number
 
 SCOPE = "indoubt:resolve"
 _SHOWN = {
@@ -59,24 +61,25 @@ def _job(row: Listed) -> SafeString:
 
 
 def _bar(row: Listed) -> SafeString:
-    bar = '<progress value="{}" max="{}" aria-label="Progress of {}">{} %</progress> {} %'
-    return format_html(bar, row[0].ended, row[0].job.total, row[1], row[0].percent, row[0].percent)
+    bar = '<progress value="{}" max="{}" aria-label="{}">{} %</progress> {} %'
+    about = _("Progress of {job}").format(job=row[1])
+    return format_html(bar, row[0].ended, row[0].job.total, about, row[0].percent, row[0].percent)
 
 
 def _refused(row: Listed) -> SafeString | str:
     refused = row[0].job.refused
-    return format_html('<span class="text-bad">{}</span>', intcomma(refused)) if refused else "0"
+    return format_html('<span class="text-bad">{}</span>', number(refused)) if refused else "0"
 
 
 _COLUMNS = (
-    Column("Begun", lambda row: ago(row[0].job.created_at), "nowrap", zoned=True),
-    Column("State", lambda row: state("job", row[0].job.state), "nowrap"),
-    Column("Job", _job),
-    Column("Progress", _bar),
-    Column("Done", lambda row: intcomma(row[0].job.done), "num"),
-    Column("Refused", _refused, "num"),
-    Column("Of", lambda row: intcomma(row[0].job.total), "num"),
-    Column("By", lambda row: row[0].job.actor),
+    Column(gettext_lazy("Begun"), lambda row: ago(row[0].job.created_at), "nowrap", zoned=True),
+    Column(gettext_lazy("State"), lambda row: state("job", row[0].job.state), "nowrap"),
+    Column(gettext_lazy("Job"), _job),
+    Column(gettext_lazy("Progress"), _bar),
+    Column(gettext_lazy("Done"), lambda row: number(row[0].job.done), "num"),
+    Column(gettext_lazy("Refused"), _refused, "num"),
+    Column(gettext_lazy("Of"), lambda row: number(row[0].job.total), "num"),
+    Column(gettext_lazy("By"), lambda row: row[0].job.actor),
 )
 
 
@@ -86,7 +89,7 @@ def job_list(request: HttpRequest) -> HttpResponse:
     context = keyset_page(request, "console.jobs", jobs.jobs(), order=("-id",), filters={})
     now = clock.now()
     shown = ((jobs.progress(job, now), jobs.title(job)) for job in context["rows"])
-    context["table"] = table("Jobs, newest first", _COLUMNS, shown)
+    context["table"] = table(_("Jobs, newest first"), _COLUMNS, shown)
     context["first_page"] = not request.GET.get("cursor")
     return page(request, "console/bulk/jobs.html", context, live="live-jobs")
 
@@ -94,12 +97,12 @@ def job_list(request: HttpRequest) -> HttpResponse:
 @requires(SCOPE, methods=("POST",))
 def job_plan(request: HttpRequest) -> HttpResponse:
     """Plans a job over what was selected in a list, and shows the plan. Nothing is done yet."""
-    name, _, decision = request.POST.get("action", "").partition(":")
+    name, __, decision = request.POST.get("action", "").partition(":")
     origin = _safe(request, request.POST.get("next", "")[:_MAX_FILTER])
     try:
         kind = services.ACTIONS.get(name)
         if kind is None or name not in bulk.VERBS:
-            raise InvalidSubmission({"action": ["Choose what is to be done."]})
+            raise InvalidSubmission({"action": [_("Choose what is to be done.")]})
         _check_scope(request, name)
         made = services.job_plan(
             action=name,
@@ -124,13 +127,15 @@ def _object(name: str, page: str, reference: str) -> SafeString:
 
 
 _ITEMS = (
-    Column("Result", lambda row: state("item", row.item.state), "nowrap"),
-    Column("Object", lambda row: _object(row.name, row.page, row.reference)),
-    Column("Why", lambda row: row.item.detail or "—"),
+    Column(gettext_lazy("Result"), lambda row: state("item", row.item.state), "nowrap"),
+    Column(gettext_lazy("Object"), lambda row: _object(row.name, row.page, row.reference)),
+    Column(gettext_lazy("Why"), lambda row: row.item.detail or "—"),
 )
 _GROUPS = (
-    Column("Kind", lambda group: group.words, "wrap", quiet=True, head="Kind"),
-    Column("Count", lambda group: cells.number(group.count), "num", quiet=True, head="Count"),
+    Column(gettext_lazy("Kind"), lambda group: group.words, "wrap", quiet=True, head=gettext_lazy("Kind")),
+    Column(
+        gettext_lazy("Count"), lambda group: cells.number(group.count), "num", quiet=True, head=gettext_lazy("Count")
+    ),
 )
 
 
@@ -148,7 +153,7 @@ def job_page(request: HttpRequest, reference: str) -> HttpResponse:
     context = keyset_page(request, f"console.job.{job.pk}", found, order=("id",), filters={"show": show})
     context["rows"] = jobs.item_rows(job, context["rows"])
     context["table"] = table(
-        "Results by object", _ITEMS, context["rows"], about=lambda row: {"data-state": row.item.state}
+        _("Results by object"), _ITEMS, context["rows"], about=lambda row: {"data-state": row.item.state}
     )
     context |= {
         "job": job,
@@ -172,7 +177,7 @@ def job_execute(request: HttpRequest, reference: str) -> HttpResponse:
     kind = services.ACTIONS[job.action]
     _check_scope(request, job.action)
     if job.state != JobState.PLANNED:
-        notices.info(request, f"{job.actor} has begun this job already.")
+        notices.info(request, _("{who} has begun this job already.").format(who=job.actor))
         return see_other("console:job", job.public_id)
     errors = _form_errors(request, job)
     if errors:
@@ -189,7 +194,7 @@ def job_execute(request: HttpRequest, reference: str) -> HttpResponse:
         return _plan_page(request, jobs.job(job.pk), errors=problems(error), status=409)
     except InvalidSubmission as error:
         return _plan_page(request, job, errors=problems(error), status=422)
-    notices.success(request, f"The job has begun: {begun.total:,} to do.")
+    notices.success(request, _("The job has begun: {count} to do.").format(count=number(begun.total)))
     return see_other("console:job", begun.public_id)
 
 
@@ -213,7 +218,7 @@ def job_retry(request: HttpRequest, reference: str) -> HttpResponse:
     try:
         made = services.job_retry(job_id=job.pk, actor=actor(request))
     except ApplicationError as error:
-        notices.error(request, "; ".join(text for _, text in problems(error)))
+        notices.error(request, "; ".join(str(text) for __, text in problems(error)))
         return see_other("console:job", job.public_id)
     return see_other("console:job", made.public_id)
 
@@ -230,7 +235,7 @@ def job_export(request: HttpRequest, reference: str) -> StreamingHttpResponse:
     """The documents of an export job, as a ZIP file with an index."""
     job = jobs.job(reference)
     if job.action != "messages_export" or job.state != JobState.FINISHED:
-        raise PermissionDenied("Only an export that is finished has a file.")
+        raise PermissionDenied(_("Only an export that is finished has a file."))
     stream = exports.job_export(job=job, actor=actor(request), role=person(request).role)
     return _file(stream, "application/zip", f"{job.public_id}.zip")
 
@@ -242,25 +247,26 @@ def job_cancel(request: HttpRequest, reference: str) -> HttpResponse:
 
     def do() -> HttpResponse:
         services.job_cancel(job_id=found.pk, actor=actor(request), reason=posted(request, "reason"))
-        notices.success(request, "The job is cancelled: what was not done yet is left as it was.")
+        notices.success(request, _("The job is cancelled: what was not done yet is left as it was."))
         return see_other("console:job", found.public_id)
 
     def shown() -> dict[str, Any]:
         job = jobs.job(found.pk) if request.method == "POST" else found  # what refused it may have changed it
         title, progress = jobs.title(job), jobs.progress(job, clock.now())
         back = reverse("console:job", args=[job.public_id])
+        done = _("{job}: {count} of {total}").format(job=title, count=number(progress.ended), total=number(job.total))
         return {
-            "title": "Cancel the job",
-            "crumbs": [(reverse("console:jobs"), "Jobs"), (back, title)],
+            "title": _("Cancel the job"),
+            "crumbs": [(reverse("console:jobs"), _("Jobs")), (back, title)],
             "back": back,
-            "leave": "Keep running" if progress.open else "Back to the job",
-            "now": format_html("{} {}", state("job", job.state), f"{title}: {progress.ended:,} of {job.total:,}"),
-            "impossible": "" if progress.open else "The job has ended: there is nothing to cancel.",
+            "leave": _("Keep running") if progress.open else _("Back to the job"),
+            "now": format_html("{} {}", state("job", job.state), done),
+            "impossible": "" if progress.open else _("The job has ended: there is nothing to cancel."),
             "effects": [
-                "What is done stays done; the one in progress is finished.",
-                "The others stay as they are, and can be settled by another job.",
+                _("What is done stays done; the one in progress is finished."),
+                _("The others stay as they are, and can be settled by another job."),
             ],
-            "button": "Cancel the job",
+            "button": _("Cancel the job"),
             "sign": "ban",
             "testid": "cancel-do",
         }
@@ -275,9 +281,18 @@ def _ended(request: HttpRequest) -> list[tuple[str, str, str]]:
 
 
 def _news(job: BulkJob) -> str:
-    refused = f", {job.refused:,} refused" if job.refused else ""
-    how = "cancelled" if job.state == JobState.CANCELLED else "finished"
-    return f"{jobs.title(job)}: {how}, {job.done:,} of {job.total:,} done{refused}."
+    if job.state == JobState.CANCELLED:
+        said = (
+            _("{job}: cancelled, {done} of {total} done, {refused} refused.")
+            if job.refused
+            else _("{job}: cancelled, {done} of {total} done.")
+        )
+    elif job.refused:
+        said = _("{job}: finished, {done} of {total} done, {refused} refused.")
+    else:
+        said = _("{job}: finished, {done} of {total} done.")
+    counts = {"done": number(job.done), "total": number(job.total), "refused": number(job.refused)}
+    return said.format(job=jobs.title(job), **counts)
 
 
 TOASTS.append(_ended)
@@ -290,23 +305,28 @@ def _plan_page(
     plan = jobs.plan(job, clock.now())
     who = person(request)
     missing = who.lacks(verb.scope)
-    why_not = f"This needs the role {missing}." if missing else ""
+    why_not = _("This needs the role {role}.").format(role=missing) if missing else ""
     if plan.expired:
-        why_not = "This plan is older than an hour: much may have changed since. Plan it again."
+        why_not = _("This plan is older than an hour: much may have changed since. Plan it again.")
+    objects = bulk.objects(verb, job.total)
     context = {
         "job": job,
         "verb": verb,
         "plan": plan,
         "sample": [_object(*one) for one in plan.sample],
         "table": table(
-            "What is meant, by kind",
+            _("What is meant, by kind"),
             _GROUPS,
             plan.groups,
             about=lambda group: {"data-testid": "plan-group"},
             css="table-vcenter card-table",
         ),
-        "what": verb.what if job.total != 1 else verb.what.removesuffix("s"),
-        "effects": [text.replace("{waiting}", f"{plan.waiting:,}") for text in verb.effects],
+        "counted": objects.format(count=number(job.total)),
+        "marked": format_html(
+            objects,
+            count=format_html('<span class="strong" data-testid="plan-count">{}</span>', number(job.total)),
+        ),
+        "effects": [text.replace("{waiting}", number(plan.waiting)) for text in verb.effects],
         "fields": bulk.fields(verb, job, who.name) if not why_not else [],
         "why_not": why_not,
         "origin": _safe(request, plan.origin) or reverse("console:jobs"),
@@ -337,9 +357,11 @@ def _chosen(request: HttpRequest, kind: services.Action) -> dict[str, Any]:
         try:
             ids.append(read_id(prefix, text))
         except BadPublicId as error:
-            raise InvalidSubmission({"ids": ["This selection is not of this list: choose the rows again."]}) from error
+            raise InvalidSubmission(
+                {"ids": [_("This selection is not of this list: choose the rows again.")]}
+            ) from error
     if not ids:
-        raise InvalidSubmission({"ids": ["Nothing is chosen: tick rows, or take all that match."]})
+        raise InvalidSubmission({"ids": [_("Nothing is chosen: tick rows, or take all that match.")]})
     if of_pairs:
         rows = jobs.incidents_of(pairs.pairs().filter(pk__in=ids))
         return {"rows": rows, "chosen": {"pairs": f"{len(set(ids)):,} chosen one by one"}}
@@ -353,8 +375,8 @@ def _parameters(request: HttpRequest, kind: services.Action) -> dict[str, Any]:
         text = request.POST.get(name, "").strip()
         if not text:
             continue
-        number = name in _NUMBERS and text.isascii() and text.isdigit() and len(text) < 9
-        found[name] = int(text) if number else text[:150]
+        digits = name in _NUMBERS and text.isascii() and text.isdigit() and len(text) < 9
+        found[name] = int(text) if digits else text[:150]
     return found
 
 
@@ -362,11 +384,11 @@ def _form_errors(request: HttpRequest, job: BulkJob) -> list[tuple[str, str]]:
     errors = []
     seen = request.POST.get("expected", "")
     if not (seen.isascii() and seen.isdigit() and len(seen) < 9):
-        errors.append(("", "This form is not complete: open it again."))
+        errors.append(("", _("This form is not complete: open it again.")))
     if "\x00" in request.POST.get("reason", ""):
-        errors.append(("reason", "There is a control character in this text: remove it."))
-    if bulk.verb_of(job).heavy and request.POST.get("confirm", "").strip().replace(",", "") != str(job.total):
-        errors.append(("confirm", f"Type {job.total} to show that you mean all of them."))
+        errors.append(("reason", _("There is a control character in this text: remove it.")))
+    if bulk.verb_of(job).heavy and not confirmed(request.POST.get("confirm", ""), str(job.total)):
+        errors.append(("confirm", _("Type {count} to show that you mean all of them.").format(count=job.total)))
     return errors
 
 
@@ -375,7 +397,7 @@ def _check_scope(request: HttpRequest, action: str) -> None:
     missing = person(request).lacks(scope)
     if missing:
         audit.denied(actor(request), "job.act", object_type="action", object_id=action, required=scope)
-        raise PermissionDenied(f"This needs the role {missing}.")
+        raise PermissionDenied(_("This needs the role {role}.").format(role=missing))
 
 
 def _safe(request: HttpRequest, path: str) -> str:

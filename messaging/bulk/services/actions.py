@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from django.db.models import Model, Q, QuerySet
+from django.utils.translation import gettext as _
 
 from messaging.choices import (
     Consult,
@@ -95,7 +96,8 @@ _LIGHT = ("later", "ask")
 def _only(chosen: Filter, names: Collection[str]) -> None:
     unknown = sorted(set(chosen) - set(names))
     if unknown:
-        raise InvalidSubmission({"filter": [f"Unknown: {', '.join(unknown)}. Known: {', '.join(sorted(names))}."]})
+        said = _("Unknown: {names}. Known: {known}.").format(names=", ".join(unknown), known=", ".join(sorted(names)))
+        raise InvalidSubmission({"filter": [said]})
 
 
 def _key(prefix: str, name: str, chosen: Filter) -> uuid.UUID:
@@ -103,13 +105,14 @@ def _key(prefix: str, name: str, chosen: Filter) -> uuid.UUID:
     try:
         return read_public_id(prefix, text if isinstance(text, str) else "")
     except BadPublicId as error:
-        raise InvalidSubmission({"filter": [f"{name}: an id of the form {prefix}_… is needed."]}) from error
+        said = _("{name}: an id of the form {form} is needed.").format(name=name, form=f"{prefix}_…")
+        raise InvalidSubmission({"filter": [said]}) from error
 
 
 def _in_doubt(chosen: Filter) -> Rows:
     _only(chosen, ("trigger", "doubt"))
     if not chosen.get("doubt"):
-        raise InvalidSubmission({"filter": ["doubt: name one reason, so that all are of one evidence group."]})
+        raise InvalidSubmission({"filter": [_("doubt: name one reason, so that all are of one evidence group.")]})
     found = ACTIONS["settle_deliveries"].rows()
     return found.filter(trigger=_key("trg", "trigger", chosen), doubt=str(chosen["doubt"])[:40].replace("\x00", ""))
 
@@ -126,12 +129,13 @@ def _messages_in_doubt(chosen: Filter) -> Rows:
     answer = chosen.get("answer")
     if answer:
         if answer not in PartnerAnswer.values:
-            raise InvalidSubmission({"filter": [f"answer: one of {', '.join(PartnerAnswer.values)}."]})
+            said = _("{name}: one of {known}.").format(name="answer", known=", ".join(PartnerAnswer.values))
+            raise InvalidSubmission({"filter": [said]})
         found = found.filter(answer=answer)
     if answer and "pair" not in chosen and "cause" not in chosen:
         return found
     if not chosen.get("cause"):
-        raise InvalidSubmission({"filter": ["cause: name one, so that all are of one evidence group."]})
+        raise InvalidSubmission({"filter": [_("cause: name one, so that all are of one evidence group.")]})
     return found.filter(pair=_key("pair", "pair", chosen), cause=str(chosen["cause"])[:60].replace("\x00", ""))
 
 
@@ -167,7 +171,7 @@ def _acknowledge(key: uuid.UUID, given: Parameters, actor: Actor, reason: str) -
 def _export(key: uuid.UUID, given: Parameters, actor: Actor, reason: str) -> object:
     """Whether the documents are there: they are read when the job's file is downloaded."""
     if not Payload.objects.filter(message=key).exists():
-        raise NotFound("It has no document in the store: it may have been purged.")
+        raise NotFound(_("It has no document in the store: it may have been purged."))
     return None
 
 

@@ -15,12 +15,13 @@ from typing import Any
 
 from django.db import InterfaceError, OperationalError, connection, transaction
 from django.db.models import F, Min, Q
+from django.utils.translation import gettext as _
 
 from messaging import dispatch
 from messaging.bulk.services import endings as job_endings
 from messaging.bulk.services.actions import ACTIONS, Action, Filter, Rows
 from messaging.bulk.services.endings import ENDED, OPEN
-from messaging.bulk.services.plans import MAX_IDS, PLANNED_FOR, action_of, checked, job_plan
+from messaging.bulk.services.plans import MAX_IDS, PLANNED_FOR, action_of, checked, job_plan, left_out_words
 from messaging.choices import ItemState, JobState
 from messaging.exceptions import ApplicationError, InvalidSubmission, Stale, WrongState
 from messaging.journal import audit, events
@@ -30,6 +31,7 @@ from messaging.models import BulkJob, BulkJobItem
 from messaging.models.base import existing
 from partners import visibility
 from rmhub import clock
+from rmhub.language import inside, number
 
 __all__ = [
     "ACTIONS",
@@ -79,20 +81,24 @@ def job_execute(
         now = clock.now()
         if job.state != JobState.PLANNED:
             said = (
-                f"{job.actor} has begun it already." if job.state in OPEN else "There is nothing to execute any more."
+                _("This job is {state}: {who} has begun it already.")
+                if job.state in OPEN
+                else _("This job is {state}: There is nothing to execute any more.")
             )
             raise WrongState(
-                f"This job is {job.get_state_display().lower()}: {said}", state=job.state, allowed=allowed_verbs(job)
+                said.format(state=inside(job.get_state_display()), who=job.actor),
+                state=job.state,
+                allowed=allowed_verbs(job),
             )
         if job.expires_at is not None and job.expires_at <= now:
             raise WrongState(
-                "This plan is too old: much may have changed since. Plan it again.",
+                _("This plan is too old: much may have changed since. Plan it again."),
                 state=job.state,
                 allowed=allowed_verbs(job),
             )
         if job.total != expect_count:
-            said = f"It is {job.total:,} now, and you saw {expect_count:,}: look again before you decide."
-            raise Stale(said, version=job.total)
+            said = _("It is {count} now, and you saw {seen}: look again before you decide.")
+            raise Stale(said.format(count=number(job.total), seen=number(expect_count)), version=job.total)
         job.state, job.parameters, job.reason = JobState.QUEUED, kept, reason.strip()
         job.actor, job.interface, job.address = actor.name[:150], actor.interface, actor.address[:64]
         job.due_at, job.expires_at, job.created_at = now, None, now
@@ -135,7 +141,7 @@ def job_create(
             what=what,
         )
         if left_out := job.plan["left_out"]:
-            raise InvalidSubmission({"ids": [f"{left_out} of these are not in a state in which this can be done."]})
+            raise InvalidSubmission({"ids": [left_out_words(left_out)]})
         expect_count = expected if expected is not None else job.total
         return job_execute(job_id=job.pk, expect_count=expect_count, actor=actor, reason=reason)
 
@@ -158,7 +164,7 @@ def job_retry(*, job_id: uuid.UUID, actor: Actor, parameters: Mapping[str, Any] 
     job = existing(visibility.own(BulkJob.objects.all(), "actor"), job_id)
     if job.state not in ENDED:
         raise WrongState(
-            f"This job is {job.get_state_display().lower()}: wait for its end.",
+            _("This job is {state}: wait for its end.").format(state=inside(job.get_state_display())),
             state=job.state,
             allowed=allowed_verbs(job),
         )
@@ -180,7 +186,9 @@ def job_discard(*, job_id: uuid.UUID) -> None:
         job = _locked(job_id)
         if job.state != JobState.PLANNED:
             raise WrongState(
-                f"This job is {job.get_state_display().lower()}: only a plan is discarded, a job is cancelled.",
+                _("This job is {state}: only a plan is discarded, a job is cancelled.").format(
+                    state=inside(job.get_state_display())
+                ),
                 state=job.state,
                 allowed=allowed_verbs(job),
             )
@@ -195,9 +203,13 @@ def job_cancel(*, job_id: uuid.UUID, actor: Actor, reason: str) -> BulkJob:
         BulkJobItem.objects.filter(job=job_id, state=ItemState.PENDING).update(state=ItemState.CANCELLED)
         job = _locked(job_id)
         if job.state not in OPEN:
-            said = "is not begun: discard the plan" if job.state == JobState.PLANNED else "has ended"
+            said = (
+                _("This job is {state} already: it is not begun: discard the plan.")
+                if job.state == JobState.PLANNED
+                else _("This job is {state} already: it has ended.")
+            )
             raise WrongState(
-                f"This job is {job.get_state_display().lower()} already: it {said}.",
+                said.format(state=inside(job.get_state_display())),
                 state=job.state,
                 allowed=allowed_verbs(job),
             )

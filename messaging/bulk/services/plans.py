@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from datetime import timedelta
 from typing import Any
 
 from django.core.exceptions import EmptyResultSet
 from django.db import OperationalError, connection, transaction
 from django.db.models import Count
+from django.utils.translation import gettext as _
+from django.utils.translation import ngettext
 
 from messaging.bulk.services.actions import ACTIONS, Action, Filter, Rows
 from messaging.choices import JobState, PartnerAnswer
@@ -21,6 +23,7 @@ from messaging.models import BulkJob, BulkJobItem
 from messaging.models.traffic import HAS_IT
 from rmhub import clock
 from rmhub.ids import public_id
+from rmhub.language import number
 
 MAX_IDS = 10_000
 MAX_ITEMS = 100_000
@@ -56,7 +59,7 @@ def job_plan(
     kind = action_of(action)
     kept = checked(kind, parameters, planned=True)
     if (ids is not None) + (filter is not None) + (rows is not None) != 1 or (ids is not None and not ids):
-        raise InvalidSubmission({"filter": ["Give either ids or a filter, and not an empty one."]})
+        raise InvalidSubmission({"filter": [_("Give either ids or a filter, and not an empty one.")]})
     now = clock.now()
     job = BulkJob(
         action=action,
@@ -73,14 +76,16 @@ def job_plan(
     if ids is not None:
         wanted = set(ids)
         if len(wanted) > MAX_IDS:
-            raise InvalidSubmission({"ids": [f"At most {MAX_IDS:,}: use a filter for more."]})
+            said = _("At most {count}: use a filter for more.").format(count=number(MAX_IDS))
+            raise InvalidSubmission({"ids": [said]})
         given = kind.rows().filter(pk__in=wanted)
     elif rows is not None:
         given = kind.rows().filter(pk__in=rows.order_by().values("pk"))
     else:
         assert filter is not None
         if kind.find is None:
-            raise InvalidSubmission({"filter": ["This action takes the filters of a list: give it as they are there."]})
+            said = _("This action takes the filters of a list: give it as they are there.")
+            raise InvalidSubmission({"filter": [said]})
         given = kind.find(filter)
     try:
         with transaction.atomic():
@@ -98,9 +103,8 @@ def job_plan(
     except OperationalError as error:
         if getattr(error.__cause__, "sqlstate", "") != _CANCELLED_BY_DATABASE:
             raise
-        raise InvalidSubmission(
-            {"filter": ["It takes too long to find what this means: narrow it by a partner, a pair or dates."]}
-        ) from error
+        said = _("It takes too long to find what this means: narrow it by a partner, a pair or dates.")
+        raise InvalidSubmission({"filter": [said]}) from error
     return job
 
 
@@ -108,8 +112,22 @@ def action_of(name: str) -> Action:
     """The entry of the table. Raises InvalidSubmission."""
     chosen = ACTIONS.get(name)
     if chosen is None:
-        raise InvalidSubmission({"action": [f"One of {', '.join(ACTIONS)}."]})
+        raise InvalidSubmission({"action": [_one_of(ACTIONS)]})
     return chosen
+
+
+def _one_of(names: Iterable[str]) -> str:
+    return _("One of {names}.").format(names=", ".join(names))
+
+
+def left_out_words(count: int) -> str:
+    """Why these were not taken."""
+    said = ngettext(
+        "{count} of these is not in a state in which this can be done.",
+        "{count} of these are not in a state in which this can be done.",
+        count,
+    )
+    return said.format(count=number(count))
 
 
 def _take(job: BulkJob, rows: Rows) -> int:
@@ -133,12 +151,13 @@ def _items(kind: Action, job: BulkJob) -> Rows:
 
 def _refuse_empty(job: BulkJob, left_out: int) -> None:
     if job.total > MAX_ITEMS:
-        raise InvalidSubmission({"filter": [f"More than {MAX_ITEMS:,} match: narrow it."]})
+        said = _("More than {count} match: narrow it.").format(count=number(MAX_ITEMS))
+        raise InvalidSubmission({"filter": [said]})
     if job.total:
         return
     if left_out:
-        raise InvalidSubmission({"ids": [f"{left_out} of these are not in a state in which this can be done."]})
-    raise InvalidSubmission({"filter": ["Nothing matches any more: somebody else may have settled it."]})
+        raise InvalidSubmission({"ids": [left_out_words(left_out)]})
+    raise InvalidSubmission({"filter": [_("Nothing matches any more: somebody else may have settled it.")]})
 
 
 def _refuse_mixed(kind: Action, job: BulkJob) -> None:
@@ -150,16 +169,14 @@ def _refuse_mixed(kind: Action, job: BulkJob) -> None:
         answers = set(rows.values_list("answer", flat=True).distinct())
         has_it, unknown = answers & set(HAS_IT), answers & {PartnerAnswer.NOT_RECOGNIZED}
         if has_it and unknown:
-            raise InvalidSubmission(
-                {"filter": ["The partner has some of these and does not know others: settle them by its answer."]}
-            )
+            said = _("The partner has some of these and does not know others: settle them by its answer.")
+            raise InvalidSubmission({"filter": [said]})
         if len(answers) == 1 and (has_it or unknown):
             return
     groups = list(rows.values_list(*kind.group).distinct()[:2])
     if len(groups) > 1:
-        raise InvalidSubmission(
-            {"ids": [f"These differ in {' or '.join(kind.group)}: settle one evidence group at a time."]}
-        )
+        said = _("These differ in {names}: settle one evidence group at a time.")
+        raise InvalidSubmission({"ids": [said.format(names=_(" or ").join(kind.group))]})
 
 
 def _plan(kind: Action, job: BulkJob, chosen: Mapping[str, Any], left_out: int, origin: str) -> dict[str, Any]:
@@ -197,7 +214,7 @@ def checked(action: Action, parameters: Mapping[str, Any], *, planned: bool = Fa
     errors: dict[str, list[str]] = {}
     allowed = {*action.takes, *({"decision", "remind_in"} if action.decisions else set())}
     for name in sorted(set(parameters) - allowed):
-        errors[name] = ["This action does not take it."]
+        errors[name] = [_("This action does not take it.")]
     kept = _decided(action, parameters, errors) if action.decisions else {}
     for name in action.takes:
         if planned and name in _GIVEN_LAST and parameters.get(name) is None:
@@ -212,35 +229,37 @@ def _decided(action: Action, parameters: Mapping[str, Any], errors: dict[str, li
     decision, remind_in = parameters.get("decision"), parameters.get("remind_in")
     kept: dict[str, Any] = {"decision": decision}
     if decision not in action.decisions:
-        errors["decision"] = [f"One of {', '.join(action.decisions)}."]
+        errors["decision"] = [_one_of(action.decisions)]
     if remind_in is not None:
         kept["remind_in"] = remind_in
     wants = decision == "later"
     fits = isinstance(remind_in, int) and settling.MIN_REMIND <= remind_in <= settling.MAX_REMIND
     if wants and not fits:
-        errors["remind_in"] = [f"Seconds, from {settling.MIN_REMIND} to {settling.MAX_REMIND} (90 days)."]
+        errors["remind_in"] = [
+            _("Seconds, from {least} to {most} (90 days).").format(least=settling.MIN_REMIND, most=settling.MAX_REMIND)
+        ]
     elif not wants and remind_in is not None:
-        errors["remind_in"] = ["Only the decision “later” takes a time: leave it out."]
+        errors["remind_in"] = [_("Only the decision “later” takes a time: leave it out.")]
     return kept
 
 
 def _mode(given: Any, errors: dict[str, list[str]]) -> dict[str, Any]:
     mode = given or MODES[0]
     if mode not in MODES:
-        errors["mode"] = [f"One of {', '.join(MODES)}."]
+        errors["mode"] = [_one_of(MODES)]
     return {"mode": mode}
 
 
 def _stagger(given: Any, errors: dict[str, list[str]]) -> dict[str, Any]:
     seconds = 0 if given is None else given
     if not isinstance(seconds, int) or isinstance(seconds, bool) or not 0 <= seconds <= MAX_STAGGER:
-        errors["stagger"] = [f"Seconds between two pairs, from 0 to {MAX_STAGGER}."]
+        errors["stagger"] = [_("Seconds between two pairs, from 0 to {most}.").format(most=MAX_STAGGER)]
     return {"stagger": seconds}
 
 
 def _owner(given: Any, errors: dict[str, list[str]]) -> dict[str, Any]:
     if given not in incidents.may_own():
-        errors["owner"] = ["The name of an active user with the role operator."]
+        errors["owner"] = [_("The name of an active user with the role operator.")]
     return {"owner": given}
 
 

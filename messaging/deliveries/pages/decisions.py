@@ -5,23 +5,26 @@ The decisions themselves are `services.settling`'s; a test holds these tables ag
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from django.http import HttpRequest, HttpResponse
+from django.utils.translation import gettext as _
 
 from messaging.console.access import Person
 from messaging.console.rendering import page, problems
 from messaging.exceptions import ApplicationError, InvalidSubmission
 from messaging.models import Trigger
+from rmhub.language import gettext_lazy, number
 
 SCOPE = "indoubt:resolve"
 REMIND: tuple[tuple[int, str], ...] = (
-    (3600, "in 1 hour"),
-    (4 * 3600, "in 4 hours"),
-    (86_400, "tomorrow, at this time"),
-    (7 * 86_400, "in a week"),
+    (3600, gettext_lazy("in 1 hour")),
+    (4 * 3600, gettext_lazy("in 4 hours")),
+    (86_400, gettext_lazy("tomorrow, at this time")),
+    (7 * 86_400, gettext_lazy("in a week")),
 )
 
 
@@ -29,7 +32,8 @@ REMIND: tuple[tuple[int, str], ...] = (
 class Many:
     """What a dialog is about: one document (`count` 1) or a group. `where`: the trigger's name or the pair's code.
 
-    `failed`: the application's service ended with an error; else they are in doubt. `remembered`: in the history.
+    `where` may be empty for messages of several pairs. `failed`: the application's service ended with an error; else
+    they are in doubt. `remembered`: in the history.
     """
 
     count: int
@@ -38,22 +42,12 @@ class Many:
     failed: bool = False
     remembered: bool = True
 
-    @property
-    def it(self) -> str:
-        return "it" if self.count == 1 else "them"
-
-    @property
-    def documents(self) -> str:
-        return "The document" if self.count == 1 else f"All {self.count:,} documents"
-
-    @property
-    def each(self) -> str:
-        return "is" if self.count == 1 else "are"
-
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """One decision. `heavy`: cannot be taken back, so that for a group the dialog asks for its count as well."""
+    """One decision. `done`: the sentence that says so. `heavy`: cannot be taken back, so that for a group the dialog
+    asks for its count as well.
+    """
 
     slug: str
     label: str
@@ -74,118 +68,184 @@ def many_of(trigger: Trigger, count: int, *, failed: bool = False) -> Many:
 
 
 def _processed(many: Many) -> list[str]:
+    one = many.count == 1
     if many.failed:
-        return [
-            f"{many.documents} {many.each} left as processed, and no longer listed as failed. Nothing is handed over."
-        ]
+        said = (
+            _("The document is left as processed, and no longer listed as failed. Nothing is handed over.")
+            if one
+            else _(
+                "All {count} documents are left as processed, and no longer listed as failed. Nothing is handed over."
+            )
+        )
+        return [said.format(count=number(many.count))]
+    said = (
+        _("The document is taken as processed: {trigger} is not given it again.")
+        if one
+        else _("All {count} documents are taken as processed: {trigger} is not given them again.")
+    )
     return [
-        f"{many.documents} {many.each} taken as processed: {many.where} is not given {many.it} again.",
-        "The document history says “completed, by a person”, and later copies are duplicates."
+        said.format(count=number(many.count), trigger=many.where),
+        _("The document history says “completed, by a person”, and later copies are duplicates.")
         if many.remembered
-        else "The trigger keeps no history: a later copy is decided by itself.",
+        else _("The trigger keeps no history: a later copy is decided by itself."),
     ]
 
 
 def _resubmit(many: Many) -> list[str]:
-    name = "A new delivery is" if many.count == 1 else f"{many.count:,} new deliveries are"
+    one = many.count == 1
+    said = (
+        _(
+            "A new delivery is made for {trigger}, at the old place in the order, and processed whatever the history "
+            "says."
+        )
+        if one
+        else _(
+            "{count} new deliveries are made for {trigger}, at the old place in the order, and processed whatever the "
+            "history says."
+        )
+    )
     return [
-        f"{name} made for {many.where}, at the old place in the order, and processed whatever the history says.",
-        f"{_old(many)} on record as settled.",
-        "What the application did before it failed, it may do a second time."
+        said.format(count=number(many.count), trigger=many.where),
+        _old(many),
+        _("What the application did before it failed, it may do a second time.")
         if many.failed
-        else "If the application has processed it already, it processes it a second time."
-        if many.count == 1
-        else "Whatever the application has processed already, it processes a second time.",
+        else _("If the application has processed it already, it processes it a second time.")
+        if one
+        else _("Whatever the application has processed already, it processes a second time."),
     ]
 
 
 def _old(many: Many) -> str:
-    state = "failed" if many.failed else "is in doubt" if many.count == 1 else "are in doubt"
-    return f"The one that {state} stays" if many.count == 1 else f"Those that {state} stay"
+    if many.count == 1:
+        return (
+            _("The one that failed stays on record as settled.")
+            if many.failed
+            else _("The one that is in doubt stays on record as settled.")
+        )
+    return (
+        _("Those that failed stay on record as settled.")
+        if many.failed
+        else _("Those that are in doubt stay on record as settled.")
+    )
 
 
 def _ask(many: Many) -> list[str]:
+    said = (
+        _("The document is decided again, and the resolver {resolver} is asked.")
+        if many.count == 1
+        else _("All {count} documents are decided again, and the resolver {resolver} is asked.")
+    )
     return [
-        f"{many.documents} {many.each} decided again, and the resolver {many.resolver} is asked.",
-        "If it says NEW, the document is processed; DUPLICATE, it is discarded; anything else, it is in doubt again.",
+        said.format(count=number(many.count), resolver=many.resolver),
+        _(
+            "If it says NEW, the document is processed; DUPLICATE, it is discarded; anything else, it is in doubt "
+            "again."
+        ),
     ]
 
 
 def _later(many: Many) -> list[str]:
     return [
-        "Nothing changes but the reminder: until then it is not counted among what needs somebody."
+        _("Nothing changes but the reminder: until then it is not counted among what needs somebody.")
         if many.count == 1
-        else "Nothing changes but the reminder: until then they are not counted among what needs somebody.",
+        else _("Nothing changes but the reminder: until then they are not counted among what needs somebody."),
     ]
 
 
 def _delivered(many: Many) -> list[str]:
-    return [
-        f"{many.documents} {'counts' if many.count == 1 else 'count'} as delivered on {many.where}. Nothing is sent.",
-    ]
+    if many.where:
+        said = (
+            _("The document counts as delivered on {pair}. Nothing is sent.")
+            if many.count == 1
+            else _("All {count} documents count as delivered on {pair}. Nothing is sent.")
+        )
+    else:
+        said = (
+            _("The document counts as delivered. Nothing is sent.")
+            if many.count == 1
+            else _("All {count} documents count as delivered. Nothing is sent.")
+        )
+    return [said.format(count=number(many.count), pair=many.where)]
 
 
 def _send_anew(many: Many) -> list[str]:
     one = many.count == 1
+    if many.where:
+        said = (
+            _("The document is submitted again on {pair}, as a new message with a new MessageId, same conversation.")
+            if one
+            else _(
+                "All {count} documents are submitted again on {pair}, as new messages with new MessageIds, same "
+                "conversation."
+            )
+        )
+    else:
+        said = (
+            _("The document is submitted again, as a new message with a new MessageId, same conversation.")
+            if one
+            else _("All {count} documents are submitted again, as new messages with new MessageIds, same conversation.")
+        )
     return [
-        f"{many.documents} {many.each} submitted again on {many.where}, as "
-        f"{'a new message with a new MessageId' if one else 'new messages with new MessageIds'}, same conversation.",
-        "The partner cannot see that it is the same document: if they have it, they process it a second time.",
-        f"The old {'message counts' if one else 'messages count'} as skipped.",
+        said.format(count=number(many.count), pair=many.where),
+        _("The partner cannot see that it is the same document: if they have it, they process it a second time."),
+        _("The old message counts as skipped.") if one else _("The old messages count as skipped."),
     ]
 
 
-_AGAIN = "What is processed a second time cannot be undone here: look into the application first."
-_NOT_AGAIN = "A document that was not processed after all is then lost to the application: look first."
+_AGAIN = gettext_lazy("What is processed a second time cannot be undone here: look into the application first.")
+_NOT_AGAIN = gettext_lazy("A document that was not processed after all is then lost to the application: look first.")
 
 DELIVERY: Mapping[str, Choice] = {
     choice.slug: choice
     for choice in (
         Choice(
             "duplicate",
-            "Processed already",
-            "Mark as processed",
+            gettext_lazy("Processed already"),
+            gettext_lazy("Mark as processed"),
             "check",
             "",
             _processed,
             _NOT_AGAIN,
-            ("Its effect is in the application", "Entered by hand in the application"),
-            "settled: processed already",
+            (gettext_lazy("Its effect is in the application"), gettext_lazy("Entered by hand in the application")),
+            gettext_lazy("The document is settled: processed already."),
             heavy=True,
         ),
         Choice(
             "resubmit",
-            "Process now",
-            "Process now",
+            gettext_lazy("Process now"),
+            gettext_lazy("Process now"),
             "arrow-forward-up",
             "",
             _resubmit,
             _AGAIN,
-            ("Its effect is not in the application", "The application was restored from a backup"),
-            "resubmitted",
+            (
+                gettext_lazy("Its effect is not in the application"),
+                gettext_lazy("The application was restored from a backup"),
+            ),
+            gettext_lazy("The document is resubmitted."),
             heavy=True,
         ),
         Choice(
             "ask",
-            "Ask the resolver",
-            "Ask the resolver",
+            gettext_lazy("Ask the resolver"),
+            gettext_lazy("Ask the resolver"),
             "message-question",
             "",
             _ask,
-            "Nothing here is irreversible: the resolver decides, or it is in doubt again.",
-            ("The resolver is up again", "The resolver was corrected"),
-            "on its way to the resolver",
+            gettext_lazy("Nothing here is irreversible: the resolver decides, or it is in doubt again."),
+            (gettext_lazy("The resolver is up again"), gettext_lazy("The resolver was corrected")),
+            gettext_lazy("The document is on its way to the resolver."),
         ),
         Choice(
             "later",
-            "Later",
-            "Later",
+            gettext_lazy("Later"),
+            gettext_lazy("Later"),
             "bell",
             "",
             _later,
-            "Nothing here is irreversible.",
-            ("The application's people are asked", "Waiting for the month's closing"),
-            "put off",
+            gettext_lazy("Nothing here is irreversible."),
+            (gettext_lazy("The application's people are asked"), gettext_lazy("Waiting for the month's closing")),
+            gettext_lazy("The document is put off."),
         ),
     )
 }
@@ -194,38 +254,38 @@ MESSAGE: Mapping[str, Choice] = {
     for choice in (
         Choice(
             "delivered",
-            "Partner has it",
-            "Mark as delivered",
+            gettext_lazy("Partner has it"),
+            gettext_lazy("Mark as delivered"),
             "check",
             "",
             _delivered,
-            "A document that the partner has not got after all is then lost to them: ask first.",
-            ("Partner confirmed by telephone", "Partner confirmed by mail"),
-            "settled: the partner has it",
+            gettext_lazy("A document that the partner has not got after all is then lost to them: ask first."),
+            (gettext_lazy("Partner confirmed by telephone"), gettext_lazy("Partner confirmed by mail")),
+            gettext_lazy("The message is settled: the partner has it."),
             heavy=True,
         ),
         Choice(
             "resubmit",
-            "Send as new",
-            "Send as new",
+            gettext_lazy("Send as new"),
+            gettext_lazy("Send as new"),
             "arrow-forward-up",
             "",
             _send_anew,
-            "What has been sent cannot be unsent: ask the partner first.",
-            ("Partner says they do not have it",),
-            "sent as a new message",
+            gettext_lazy("What has been sent cannot be unsent: ask the partner first."),
+            (gettext_lazy("Partner says they do not have it"),),
+            gettext_lazy("The message is sent as a new message."),
             heavy=True,
         ),
         Choice(
             "later",
-            "Later",
-            "Later",
+            gettext_lazy("Later"),
+            gettext_lazy("Later"),
             "bell",
             "",
             _later,
-            "Nothing here is irreversible.",
-            ("Partner is asked",),
-            "put off",
+            gettext_lazy("Nothing here is irreversible."),
+            (gettext_lazy("Partner is asked"),),
+            gettext_lazy("The message is put off."),
         ),
     )
 }
@@ -248,7 +308,14 @@ class ChoiceButton:
 def button(who: Person, choice: Choice, href: str, why_not: str = "", label: str = "") -> ChoiceButton:
     """A decision as this person may take it."""
     missing = who.lacks(SCOPE)
-    return ChoiceButton(choice, href, f"Needs the role {missing}." if missing else why_not, label or choice.label)
+    if missing:
+        why_not = _("Needs the role {role}.").format(role=missing)
+    return ChoiceButton(choice, href, why_not, label or choice.label)
+
+
+def confirmed(text: str, seen: str) -> bool:
+    """Whether what was typed is this number, however the language parts its thousands."""
+    return re.sub(r"(?<=\d)[\s.,’'](?=\d{3}(?!\d))", "", text.strip()) == seen
 
 
 def settle(
@@ -267,11 +334,11 @@ def settle(
     status, refused = 200, False
     if request.method == "POST":
         later = choice.slug == "later"
-        remind_in = next((one for one, _ in REMIND if str(one) == request.POST.get("remind_in", "")), None)
+        remind_in = next((one for one, __ in REMIND if str(one) == request.POST.get("remind_in", "")), None)
         if "\x00" in request.POST.get("reason", ""):
-            errors.append(("reason", "There is a control character in this text: remove it."))
+            errors.append(("reason", _("There is a control character in this text: remove it.")))
         if later and remind_in is None:
-            errors.append(("remind_in", "Choose when it is to be shown again."))
+            errors.append(("remind_in", _("Choose when it is to be shown again.")))
         errors, status = [*errors, *wrong], 422
         if not errors:
             try:

@@ -10,6 +10,7 @@ from django.http import Http404, HttpRequest, HttpResponse
 from django.http.response import HttpResponseBase
 from django.urls import reverse
 from django.utils.html import format_html
+from django.utils.translation import gettext as _
 
 from messaging import keyset
 from messaging.bulk.pages import buttons as bulk
@@ -32,6 +33,7 @@ from messaging.models import Delivery
 from messaging.templatetags.hub import middle, state
 from messaging.transactions.selectors import coordinations
 from rmhub.ids import public_id
+from rmhub.language import gettext_lazy, inside
 
 _LIVE = "live-delivery"
 DELIVERIES = ListPage(
@@ -39,17 +41,17 @@ DELIVERIES = ListPage(
     view="console:deliveries",
     columns=(
         Column("id", "Id", lambda row: row.public_id, only_csv=True),
-        Column("stored", "Stored", lambda row: row.created_at, tables.STORED, sort="created_at"),
-        Column("state", "State", lambda row: row.state, tables.STATE, fixed=True),
-        Column("trigger", "Trigger", lambda row: row.trigger.name, tables.TRIGGER),
-        Column("message_id", "Document", lambda row: row.message.message_id, tables.DOCUMENT, fixed=True),
-        Column("document_id", "Document id", lambda row: row.document_id, hidden=True),
+        Column("stored", gettext_lazy("Stored"), lambda row: row.created_at, tables.STORED, sort="created_at"),
+        Column("state", gettext_lazy("State"), lambda row: row.state, tables.STATE, fixed=True),
+        Column("trigger", gettext_lazy("Trigger"), lambda row: row.trigger.name, tables.TRIGGER),
+        Column("message_id", gettext_lazy("Document"), lambda row: row.message.message_id, tables.DOCUMENT, fixed=True),
+        Column("document_id", gettext_lazy("Document id"), lambda row: row.document_id, hidden=True),
         Column("action", "Action", lambda row: row.message.action, only_csv=True),
-        Column("pair", "Pair", lambda row: row.message.pair.code, tables.PAIR),
+        Column("pair", gettext_lazy("Pair"), lambda row: row.message.pair.code, tables.PAIR),
         Column("doubt", "In doubt because", lambda row: row.doubt, only_csv=True),
-        Column("cause", "What is known", lambda row: row.cause, tables.KNOWN),
+        Column("cause", gettext_lazy("What is known"), lambda row: row.cause, tables.KNOWN),
         Column("http_status", "HTTP", lambda row: row.http_status, only_csv=True),
-        Column("runs", "Runs", lambda row: row.executions, tables.RUNS),
+        Column("runs", gettext_lazy("Runs"), lambda row: row.executions, tables.RUNS),
         Column("retries", "Retries", lambda row: row.retries, only_csv=True),
         Column("redeliveries", "Redeliveries", lambda row: row.redelivery_count, only_csv=True),
         Column("decision", "Decision", lambda row: row.decision, only_csv=True),
@@ -68,17 +70,17 @@ DELIVERIES = ListPage(
 
 # Each is about what is in doubt, or about what has failed: the plan says what it leaves out.
 _BULK = ("settle_deliveries:duplicate", "settle_deliveries:resubmit", "ask_application", "redeliver_failed")
-_BULK_LABELS = {"redeliver_failed": "Process failed ones again"}
+_BULK_LABELS = {"redeliver_failed": gettext_lazy("Process failed ones again")}
 
 
 def _filters() -> tuple[Filter, ...]:
     """With the triggers that there are."""
     known = triggers.triggers().order_by("name")[:MOST_CHOICES]
     return (
-        Filter("q", "Exact id", kind="search", hint="MessageId, del_… or msg_…", most=512),
-        Filter("partner", "Partner", kind="partner"),
-        Filter("trigger", "Trigger", choices=[(one.public_id, one.name) for one in known]),
-        Filter("state", "State", choices=[(value, DELIVERY_LOOKS[value].label) for value in DeliveryState.values]),
+        Filter("q", _("Exact id"), kind="search", hint=_("MessageId, del_… or msg_…"), most=512),
+        Filter("partner", _("Partner"), kind="partner"),
+        Filter("trigger", _("Trigger"), choices=[(one.public_id, one.name) for one in known]),
+        Filter("state", _("State"), choices=[(value, DELIVERY_LOOKS[value].label) for value in DeliveryState.values]),
     )
 
 
@@ -100,7 +102,7 @@ def delivery_list(request: HttpRequest) -> HttpResponseBase:
         except NotFound as error:
             notes.append(error.detail)
             trigger_id = uuid.UUID(int=0)  # nothing is of it
-    _, order = lists.order(request, DELIVERIES)
+    __, order = lists.order(request, DELIVERIES)
     mark = keyset.fingerprint("console.deliveries", given, ",".join(order))
     found = deliveries.deliveries(
         states=(given["state"],) if given["state"] else (),
@@ -120,7 +122,7 @@ def delivery_list(request: HttpRequest) -> HttpResponseBase:
     try:
         context = as_context(fetch(read_place(request, mark), PAGE), mark)
     except TooBroad:
-        notes.append("This search took too long and was stopped. Narrow it by trigger or state.")
+        notes.append(_("This search took too long and was stopped. Narrow it by trigger or state."))
     context |= {
         "given": given,
         "notes": notes,
@@ -132,7 +134,7 @@ def delivery_list(request: HttpRequest) -> HttpResponseBase:
     }
     ticked = (tables.SELECT,) if context["bulk_actions"] else ()
     shown = (*ticked, *DELIVERIES.shown(context["hide"], context["sorts"]))
-    context["table"] = tables.deliveries("Deliveries, newest first", context["rows"], shown)
+    context["table"] = tables.deliveries(_("Deliveries, newest first"), context["rows"], shown)
     return page(request, "console/deliveries/deliveries.html", context, live="live-deliveries")
 
 
@@ -150,11 +152,12 @@ def delivery_page(request: HttpRequest, reference: str) -> HttpResponse:
     screen = deliveries.delivery_screen(delivery)
     context = {
         "screen": screen,
-        "parts": tables.deliveries("The documents that are processed together", screen.parts, tables.OF_TRIGGER),
-        "siblings": tables.deliveries("Other deliveries of the same message", screen.siblings),
+        "parts": tables.deliveries(_("The documents that are processed together"), screen.parts, tables.OF_TRIGGER),
+        "siblings": tables.deliveries(_("Other deliveries of the same message"), screen.siblings),
         "delivery": delivery,
         "headline": deliveries.headline(delivery),
         "reason": in_doubt.reason(delivery.doubt) if delivery.doubt else None,
+        "id_from": inside(delivery.get_document_id_from_display()),
         "buttons": _buttons(delivery, who),
         "answer": _text(shown.octets.content) if shown else "",
         "covered": shown,
@@ -173,7 +176,7 @@ def delivery_settle(request: HttpRequest, reference: str, decision: str) -> Http
     version = request.POST.get("version", "")
     wrong = []
     if not (version.isascii() and version.isdigit()):
-        wrong.append(("", "This form is not complete: open it again from the delivery's page."))
+        wrong.append(("", _("This form is not complete: open it again from the delivery's page.")))
 
     def do(reason: str, remind_in: int | None) -> HttpResponse:
         settled = settling.delivery_settle(
@@ -184,7 +187,7 @@ def delivery_settle(request: HttpRequest, reference: str, decision: str) -> Http
             expected_version=int(version),
             remind_in=remind_in,
         )
-        notices.success(request, f"The document is {choice.done}.")
+        notices.success(request, str(choice.done))
         made = deliveries.resubmitted_as(settled.pk) if choice.slug == "resubmit" else None
         return see_other("console:delivery", public_id("del", made or settled.pk))
 
@@ -193,16 +196,20 @@ def delivery_settle(request: HttpRequest, reference: str, decision: str) -> Http
         back, message_id = reverse("console:delivery", args=[row.public_id]), row.message.message_id
         effects = choice.effects(many_of(row.trigger, 1, failed=row.state == DeliveryState.FAILED))
         if row.trigger.state == "suspended" and choice.slug not in ("duplicate", "later"):
-            effects.append(f"{row.trigger.name} is suspended: the document waits until it is resumed.")
+            effects.append(
+                _("{trigger} is suspended: the document waits until it is resumed.").format(trigger=row.trigger.name)
+            )
         if row.attended and choice.slug == "duplicate":
             effects.append(
-                "The sender, who asks again with the same id, is told that the request was executed; the application's "
-                "own answer is lost."
+                _(
+                    "The sender, who asks again with the same id, is told that the request was executed; the "
+                    "application's own answer is lost."
+                )
             )
         return {
             "subtitle": row.trigger.name,
-            "question": f"{choice.label}: {row.message.action}",
-            "crumbs": ((reverse("console:deliveries"), "Deliveries"), (back, middle(message_id, 40))),
+            "question": _("{what}: {which}").format(what=choice.label, which=row.message.action),
+            "crumbs": ((reverse("console:deliveries"), _("Deliveries")), (back, middle(message_id, 40))),
             "testid": "settle",
             "hidden": {"version": row.version},
             "now": format_html(
@@ -214,8 +221,8 @@ def delivery_settle(request: HttpRequest, reference: str, decision: str) -> Http
             "why_not": why_not(row, choice.slug),
             "effects": effects,
             "back": back,
-            "leave": "Cancel",
-            "back_to": "Back to the delivery",
+            "leave": _("Cancel"),
+            "back_to": _("Back to the delivery"),
             "button": choice.label,
         }
 
@@ -228,12 +235,14 @@ def why_not(delivery: Delivery, decision: str) -> str:
     if decision in settling.delivery_decisions(delivery, trigger):
         return ""
     if delivery.state not in (DeliveryState.IN_DOUBT, DeliveryState.FAILED):
-        return f"It is {delivery.get_state_display().lower()} now."
+        return _("It is {state} now.").format(state=inside(delivery.get_state_display()))
     if trigger.state == "disabled":
-        return "The trigger is disabled."
+        return _("The trigger is disabled.")
     if decision == "ask":
-        return "The trigger has no resolver." if trigger.resolver == "none" else "The service has answered."
-    return "Not in this state."
+        if trigger.resolver == "none":
+            return _("The trigger has no resolver.")
+        return _("The service has answered.")
+    return _("Not in this state.")
 
 
 def _buttons(delivery: Delivery, who: Person) -> list[ChoiceButton]:

@@ -13,6 +13,7 @@ from django.db.models import QuerySet
 from django.http import Http404, HttpRequest, HttpResponse
 from django.urls import reverse
 from django.utils.html import format_html
+from django.utils.translation import gettext as _
 
 from messaging.access.selectors.reach import read_id
 from messaging.bulk import selectors as jobs_of
@@ -41,11 +42,12 @@ from messaging.messages.services import inquiries
 from messaging.models import Message, Pair
 from messaging.pairs.selectors import pairs
 from messaging.protocol.processing import Doubt
-from messaging.templatetags.hub import middle, state, words
+from messaging.templatetags.hub import middle, state
 from messaging.transactions.pages import settle_buttons
 from messaging.transactions.selectors import coordinations
 from messaging.transactions.selectors.diagnosis import diagnose
 from rmhub import clock
+from rmhub.language import inside, number
 
 _OF_PAIR = "console/deliveries/doubt_messages.html"
 _OF_DOCUMENTS = "console/deliveries/doubt_documents.html"
@@ -78,15 +80,15 @@ def doubt_list(request: HttpRequest) -> HttpResponse:
         "transactions": _doubtful_rows(request, now) if tab == "transactions" else [],
         "transaction_groups": _transaction_groups(now) if tab == "transactions" else [],
     }
-    of_documents = "Documents in doubt by trigger and reason, the oldest group first"
-    of_messages = "Messages in doubt by pair and cause, the oldest group first"
-    of_transactions = "Transactions in doubt by partner and reason, the oldest group first"
+    of_documents = _("Documents in doubt by trigger and reason, the oldest group first")
+    of_messages = _("Messages in doubt by pair and cause, the oldest group first")
+    of_transactions = _("Transactions in doubt by partner and reason, the oldest group first")
     context |= {
         "by_trigger": tables.groups(of_documents, tables.BY_TRIGGER, context["groups"]),
         "by_pair": table(of_messages, tables.BY_PAIR, context["outbound"], about=_of_pair_and_cause),
         "by_partner": tables.groups(of_transactions, tables.BY_PARTNER, context["transaction_groups"]),
         "one_by_one": table(
-            "Transactions in doubt, the oldest doubt first",
+            _("Transactions in doubt, the oldest doubt first"),
             tables.TRANSACTIONS,
             context["transactions"],
             about=lambda row: {**cells.row_id(row["transaction"]), "data-testid": "doubtful-transaction"},
@@ -138,9 +140,9 @@ def doubt_group(request: HttpRequest, reference: str, doubt: str) -> HttpRespons
     reason = in_doubt.reason(code)
     context = {
         "template": _OF_DOCUMENTS,
-        "title": f"{trigger.name}: {reason.label}",
+        "title": _("{what}: {which}").format(what=trigger.name, which=reason.label),
         "crumbs": (
-            (reverse("console:in-doubt"), "In doubt"),
+            (reverse("console:in-doubt"), _("In doubt")),
             (reverse("console:trigger", args=[trigger.public_id]), trigger.name),
         ),
         "heading": reason.label,
@@ -158,15 +160,15 @@ def outbound_group(request: HttpRequest, code: str, cause: str) -> HttpResponse:
     pair = pairs.pair(code)
     cause = code_of(cause)
     found = in_doubt.outbound_group(pair, cause, clock.now())
-    known = lookup(cause) if cause else None
+    label = lookup(cause).label if cause else _("In doubt")
     context = {
         "template": _OF_PAIR,
-        "title": f"{pair.code}: {words(cause)}",
+        "title": _("{what}: {which}").format(what=pair.code, which=label),
         "crumbs": (
-            (f"{reverse('console:in-doubt')}?tab=outbound", "In doubt"),
+            (f"{reverse('console:in-doubt')}?tab=outbound", _("In doubt")),
             (reverse("console:pair", args=[pair.code]), pair.code),
         ),
-        "heading": known.label if known else "In doubt",
+        "heading": label,
         "about": pair.code,
         "pair": pair,
         "group": found,
@@ -183,13 +185,13 @@ def answer_group(request: HttpRequest, answer: str) -> HttpResponse:
     found = _answer(answer)
     now = clock.now()
     group = next((one for one in in_doubt.by_answer(in_doubt.outbound_groups(now)) if one.answer == found), None)
-    label = PartnerAnswer(found).label if found else "Not asked yet"
+    label = PartnerAnswer(found).label if found else _("Not asked yet")
     context = {
         "template": "console/deliveries/doubt_answer.html",
-        "title": f"In doubt: {label}",
-        "crumbs": ((f"{reverse('console:in-doubt')}?tab=outbound", "In doubt"),),
+        "title": _("In doubt: {reason}").format(reason=label),
+        "crumbs": ((f"{reverse('console:in-doubt')}?tab=outbound", _("In doubt")),),
         "heading": label,
-        "about": "the partners’ answer",
+        "about": _("the partners’ answer"),
         "answer": found,
         "group": group,
         "row": _answer_row(request, group, now) if group else None,
@@ -203,10 +205,10 @@ def _group_page(request: HttpRequest, mark: str, rows: QuerySet[Any], context: d
     context |= keyset_page(request, f"console.in_doubt.{mark}", rows, order=("id",), filters={})
     context["level"] = in_doubt.age(group.oldest_at, clock.now()) if group else "good"
     if context["template"] == _OF_DOCUMENTS:
-        said = "Documents of this group, the oldest first"
+        said = _("Documents of this group, the oldest first")
         context["table"] = tables.deliveries(said, context["rows"], tables.OF_DOUBT)
     else:
-        said = "Messages of this group, the oldest first"
+        said = _("Messages of this group, the oldest first")
         context["table"] = message_tables.messages(said, context["rows"], pair=context["template"] != _OF_PAIR)
     return page(request, context["template"], context, live="live-doubt")
 
@@ -258,7 +260,7 @@ def message_settle(request: HttpRequest, reference: str, decision: str) -> HttpR
         settled = settling.message_settle(
             message_id=message.pk, decision=choice.slug, actor=actor(request), reason=reason, remind_in=remind_in
         )
-        notices.success(request, f"The message is {choice.done}.")
+        notices.success(request, str(choice.done))
         return see_other("console:message", settled.public_id)
 
     def shown(refused: bool) -> dict[str, Any]:
@@ -267,19 +269,21 @@ def message_settle(request: HttpRequest, reference: str, decision: str) -> HttpR
         possible = choice.slug in settling.message_decisions(row)
         effects = choice.effects(Many(1, row.pair.code))
         if row.pair.flow == "suspended":
-            effects.append(f"{row.pair.code} is suspended: nothing goes on there until it is resumed.")
+            effects.append(
+                _("{pair} is suspended: nothing goes on there until it is resumed.").format(pair=row.pair.code)
+            )
         return {
-            "question": f"{choice.label}: {row.action}",
-            "crumbs": ((reverse("console:messages"), "Messages"), (back, middle(row.message_id, 40))),
+            "question": _("{what}: {which}").format(what=choice.label, which=row.action),
+            "crumbs": ((reverse("console:messages"), _("Messages")), (back, middle(row.message_id, 40))),
             "testid": "settle",
             "now": format_html(
                 '{} <span class="mono">{}</span>', state("message", row.state), middle(row.message_id, 44)
             ),
-            "why_not": "" if possible else f"It is {row.get_state_display().lower()} now.",
+            "why_not": "" if possible else _("It is {state} now.").format(state=inside(row.get_state_display())),
             "effects": effects,
             "back": back,
-            "leave": "Cancel",
-            "back_to": "Back to the message",
+            "leave": _("Cancel"),
+            "back_to": _("Back to the message"),
             "button": choice.label,
         }
 
@@ -308,7 +312,7 @@ def evidence_of(message: Message, who: Person, tab: str = "timeline") -> dict[st
     buttons.sort(key=lambda button: button.choice.slug != found.suggestion)
     return {
         "evidence": found,
-        "evidence_why_not": f"Needs the role {missing}." if missing else inquiries.can_ask(message),
+        "evidence_why_not": _("Needs the role {role}.").format(role=missing) if missing else inquiries.can_ask(message),
         "buttons": buttons,
     }
 
@@ -317,7 +321,7 @@ def _buttons(request: HttpRequest, group: Group) -> list[ChoiceButton]:
     who = person(request)
     found = []
     for choice in _suggested(group) if group.count else ():
-        label = f"{choice.group_label} ({group.count:,})" if group.count > 1 else choice.label
+        label = f"{choice.group_label} ({number(group.count)})" if group.count > 1 else choice.label
         found.append(button(who, choice, group.href(choice.slug), group.possible(choice.slug), label))
     return found
 
@@ -335,7 +339,7 @@ def _answer_row(request: HttpRequest, group: in_doubt.AnswerGroup, now: datetime
     if group.suggestion:
         choice = MESSAGE[group.suggestion]
         href = reverse("console:doubt-answer-settle", args=[group.answer, choice.slug])
-        offered = button(person(request), choice, href, label=f"{choice.group_label} ({group.count:,})")
+        offered = button(person(request), choice, href, label=f"{choice.group_label} ({number(group.count)})")
     return {"group": group, "level": in_doubt.age(group.oldest_at, now), "button": offered}
 
 

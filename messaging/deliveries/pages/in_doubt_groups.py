@@ -6,20 +6,26 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from django.conf import settings
 from django.contrib import messages as notices
 from django.db.models import QuerySet
 from django.http import Http404, HttpRequest, HttpResponse
 from django.urls import reverse
+from django.utils import translation
 from django.utils.html import format_html
+from django.utils.translation import gettext as _
+from django.utils.translation import ngettext
 
 from messaging.bulk.services import jobs
+from messaging.causes import lookup
 from messaging.choices import DeliveryState, PartnerAnswer
 from messaging.console.access import actor
 from messaging.console.rendering import see_other
-from messaging.deliveries.pages.decisions import DELIVERY, MESSAGE, Choice, Many, many_of, settle
+from messaging.deliveries.pages.decisions import DELIVERY, MESSAGE, Choice, Many, confirmed, many_of, settle
 from messaging.deliveries.selectors import deliveries, in_doubt
 from messaging.exceptions import InvalidSubmission, NotFound, Stale
 from messaging.models import Delivery, Pair, Trigger
+from rmhub.language import inside, number
 
 _SAMPLE = 5
 
@@ -28,16 +34,17 @@ _SAMPLE = 5
 class Group:
     """Many that share their evidence, and the job that settles them. `later` of them were put off by somebody.
 
-    `choices`: what can be decided; `many(count)` is what their dialogs are about. `possible(decision)`: why it cannot
-    be decided now, "" when it can. `href(decision)`: the dialog; `back` the page behind it. `sample()`: the first of
-    them, with their names and what they are. `doubt`: why documents are in doubt.
+    `what()`: which they are, in the language that is active. `choices`: what can be decided; `many(count)` is what
+    their dialogs are about. `possible(decision)`: why it cannot be decided now, "" when it can. `href(decision)`: the
+    dialog; `back` the page behind it. `sample()`: the first of them, with their names and what they are. `doubt`: why
+    documents are in doubt.
     """
 
     choices: Mapping[str, Choice]
     action: str
     count: int
     later: int
-    what: str
+    what: Callable[[], str]
     filter: dict[str, Any]
     back: str
     href: Callable[[str], str]
@@ -53,15 +60,15 @@ def of_trigger(trigger: Trigger, doubt: str, count: int, later: int = 0) -> Grou
 
     def possible(decision: str) -> str:
         if trigger.state == "disabled" and decision in ("resubmit", "ask"):
-            return "The trigger is disabled."
-        return "The trigger has no resolver." if decision == "ask" and trigger.resolver == "none" else ""
+            return _("The trigger is disabled.")
+        return _("The trigger has no resolver.") if decision == "ask" and trigger.resolver == "none" else ""
 
     return Group(
         choices=DELIVERY,
         action="settle_deliveries",
         count=count,
         later=later,
-        what=f"{trigger.name}: {in_doubt.reason(doubt).label}",
+        what=lambda: _("{what}: {which}").format(what=trigger.name, which=in_doubt.reason(doubt).label),
         filter={"trigger": trigger.public_id, "doubt": doubt},
         back=reverse("console:doubt", args=reference),
         href=lambda decision: reverse("console:doubt-settle", args=[*reference, decision]),
@@ -80,11 +87,11 @@ def of_failures(trigger: Trigger, count: int) -> Group:
         action="redeliver_failed",
         count=count,
         later=0,
-        what=f"{trigger.name}: its service failed on them",
+        what=lambda: _("{trigger}: its service failed on them").format(trigger=trigger.name),
         filter={"trigger": trigger.public_id},
         back=reverse("console:trigger", args=[trigger.public_id]),
         href=lambda decision: reverse("console:trigger-failed", args=[trigger.public_id]),
-        possible=lambda decision: "The trigger is disabled." if trigger.state == "disabled" else "",
+        possible=lambda decision: _("The trigger is disabled.") if trigger.state == "disabled" else "",
         sample=lambda: _named(found),
         many=lambda count: many_of(trigger, count, failed=True),
     )
@@ -93,14 +100,14 @@ def of_failures(trigger: Trigger, count: int) -> Group:
 def of_pair(pair: Pair, cause: str, count: int, later: int = 0, *, mixed: bool = False) -> Group:
     """Messages of one pair that are in doubt for one cause. `mixed`: the partner has some, and does not know others."""
     reference = [pair.code, segment(cause)]
-    unlike = "The partner has some of these and does not know others: decide by its answer."
+    unlike = _("The partner has some of these and does not know others: decide by its answer.")
     found = in_doubt.outbound_messages(pair.pk, cause).order_by("id")[:_SAMPLE]
     return Group(
         choices=MESSAGE,
         action="settle_messages",
         count=count,
         later=later,
-        what=f"{pair.code}: {cause.replace('_', ' ')}",
+        what=lambda: _("{what}: {which}").format(what=pair.code, which=lookup(cause).label),
         filter={"pair": pair.public_id, "cause": cause},
         back=reverse("console:doubt-outbound", args=reference),
         href=lambda decision: reverse("console:doubt-outbound-settle", args=[*reference, decision]),
@@ -112,29 +119,32 @@ def of_pair(pair: Pair, cause: str, count: int, later: int = 0, *, mixed: bool =
 
 def of_answer(answer: str, count: int) -> Group:
     """Messages of any pairs about which their partners say the same."""
-    label = PartnerAnswer(answer).label if answer else "Not asked yet"
     found = in_doubt.answered(answer).order_by("id")[:_SAMPLE]
 
     def possible(decision: str) -> str:
         suggested = in_doubt.suggested(answer)
         if not suggested:
-            return "No answer is no evidence: decide about one pair's messages, or about each alone."
+            return _("No answer is no evidence: decide about one pair's messages, or about each alone.")
         if decision in ("later", suggested):
             return ""
-        return "The partner's answer speaks against it: decide about each alone."
+        return _("The partner's answer speaks against it: decide about each alone.")
 
     return Group(
         choices=MESSAGE,
         action="settle_messages",
         count=count,
         later=0,
-        what=f"The partner's answer: {label.lower()}",
+        what=lambda: (
+            _("The partner's answer: {answer}").format(answer=inside(PartnerAnswer(answer).label))
+            if answer
+            else _("The partner's answer: not asked yet")
+        ),
         filter={"answer": answer},
         back=f"{reverse('console:in-doubt')}?tab=outbound",
         href=lambda decision: reverse("console:doubt-answer-settle", args=[answer or "none", decision]),
         possible=possible,
         sample=lambda: [(one.message_id, one.pair.code) for one in found],
-        many=lambda count: Many(count, "their pairs"),
+        many=lambda count: Many(count, ""),
     )
 
 
@@ -146,21 +156,23 @@ def settle_group(request: HttpRequest, group: Group, decision: str) -> HttpRespo
     seen = request.POST.get("expected", "")
     wrong = [("", group.possible(choice.slug))] if group.possible(choice.slug) else []
     if not (seen.isascii() and seen.isdigit() and len(seen) < 9):
-        wrong.append(("", "This form is not complete: open it again."))
-    elif choice.heavy and request.POST.get("confirm", "").strip().replace(",", "") != seen:
-        wrong.append(("confirm", f"Type {seen} to show that you mean all of them."))
+        wrong.append(("", _("This form is not complete: open it again.")))
+    elif choice.heavy and not confirmed(request.POST.get("confirm", ""), seen):
+        wrong.append(("confirm", _("Type {count} to show that you mean all of them.").format(count=seen)))
 
     def do(reason: str, remind_in: int | None) -> HttpResponse:
         nonlocal group
         parameters: dict[str, Any] = {} if group.action == "redeliver_failed" else {"decision": choice.slug}
         if remind_in is not None:
             parameters["remind_in"] = remind_in
+        with translation.override(settings.LANGUAGE_CODE):  # as it is stored
+            what = group.what()
         try:
             job = jobs.job_create(
                 action=group.action,
                 parameters=parameters,
                 filter=group.filter,
-                what=group.what,
+                what=what,
                 actor=actor(request),
                 reason=reason,
                 expected=int(seen),
@@ -170,40 +182,47 @@ def settle_group(request: HttpRequest, group: Group, decision: str) -> HttpRespo
             raise
         except NotFound as error:
             raise InvalidSubmission({"": [error.detail]}) from error
-        notices.success(request, f"The job has begun: {job.total:,} to do.")
+        notices.success(request, _("The job has begun: {count} to do.").format(count=number(job.total)))
         # The other answers wait for their decisions on the page that this one came from.
         return see_other(group.back) if "answer" in group.filter else see_other("console:job", job.public_id)
 
     def shown(refused: bool) -> dict[str, Any]:
         effects = [
-            "A job goes through them one by one. It can be cancelled; what is done by then stays done. Nothing is done "
-            "twice.",
+            _(
+                "A job goes through them one by one. It can be cancelled; what is done by then stays done. Nothing is "
+                "done twice."
+            ),
             *choice.effects(group.many(group.count)),
         ]
         if group.later:
-            were, are = ("was", "it is") if group.later == 1 else ("were", "they are")
-            effects.append(f"{group.later:,} of them {were} put off by somebody; {are} settled too.")
+            put_off = ngettext(
+                "{count} of them was put off by somebody; it is settled too.",
+                "{count} of them were put off by somebody; they are settled too.",
+                group.later,
+            )
+            effects.append(put_off.format(count=number(group.later)))
         above = "triggers" if group.action == "redeliver_failed" else "in-doubt"
+        doing = _("{what}: {which}").format(what=choice.group_label, which=number(group.count))
         return {
             "group": group,
             "action": group.href(choice.slug),
             "title": choice.group_label,
-            "question": f"{choice.group_label}: {group.count:,}",
+            "question": doing,
             "crumbs": (
-                (reverse(f"console:{above}"), "Triggers" if above == "triggers" else "In doubt"),
-                (group.back, group.what),
+                (reverse(f"console:{above}"), _("Triggers") if above == "triggers" else _("In doubt")),
+                (group.back, group.what()),
             ),
             "testid": "plan",
             "hidden": {"expected": group.count},
             "now": format_html(
-                '<span class="strong" data-testid="plan-count">{}</span> · {}', f"{group.count:,}", group.what
+                '<span class="strong" data-testid="plan-count">{}</span> · {}', number(group.count), group.what()
             ),
-            "why_not": group.possible(choice.slug) or ("" if group.count else "Nothing is left in this group."),
+            "why_not": group.possible(choice.slug) or ("" if group.count else _("Nothing is left in this group.")),
             "effects": effects,
             "back": group.back,
-            "leave": "Cancel",
-            "back_to": "Back",
-            "button": f"{choice.group_label}: {group.count:,}",
+            "leave": _("Cancel"),
+            "back_to": _("Back"),
+            "button": doing,
         }
 
     return settle(request, choice, shown, do, wrong)

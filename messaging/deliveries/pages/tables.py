@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, cast
 
 from django.template.loader import render_to_string
+from django.utils.functional import lazy
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 from django.utils.text import capfirst
+from django.utils.translation import gettext as _
+from django.utils.translation import ngettext
 
 from messaging.choices import DeliveryState
 from messaging.console import cells
@@ -16,6 +19,13 @@ from messaging.console.resource import STACK, Column, table
 from messaging.deliveries.selectors import in_doubt
 from messaging.models import Delivery, Trigger
 from messaging.templatetags.hub import ago, middle, select, select_all, state, until
+from rmhub.language import gettext_lazy, number
+
+
+def _drawn(make: Any, *given: object) -> str:
+    """Return a column's head, which is made whenever it is shown."""
+    return cast(str, lazy(make, str)(*given))
+
 
 # --- deliveries ---
 
@@ -26,7 +36,8 @@ def _select(one: Delivery) -> SafeString | str:
 
 
 def _state(one: Delivery) -> SafeString:
-    said = cells.joined(state("delivery", one.state), cells.hidden(f": delivery of {one.message.message_id}"))
+    of = _(": delivery of {message}").format(message=one.message.message_id)
+    said = cells.joined(state("delivery", one.state), cells.hidden(of))
     return cells.link(cells.to("delivery", one.public_id), said, "plain", data_open=True, id=f"open-{one.public_id}")
 
 
@@ -38,8 +49,8 @@ def _document(one: Delivery) -> SafeString:
     return cells.joined(
         format_html('<span class="strong">{}</span> ', one.message.action),
         cells.message(one.message, 26),
-        format_html(' <span class="chip">{}</span>', "resubmitted") if one.resubmission_of_id else "",
-        format_html(' <span class="chip">{}</span>', "join") if one.join_id else "",
+        format_html(' <span class="chip">{}</span>', _("resubmitted")) if one.resubmission_of_id else "",
+        format_html(' <span class="chip">{}</span>', _("join")) if one.join_id else "",
     )
 
 
@@ -50,10 +61,13 @@ def _known(one: Delivery, *, why: bool = True) -> object:
         if why:
             said = in_doubt.reason(one.doubt).label
         elif one.redelivery_count > 0:
-            said = f"handed over {one.redelivery_count} time{'s' if one.redelivery_count != 1 else ''} before"
+            times = ngettext(
+                "handed over {count} time before", "handed over {count} times before", one.redelivery_count
+            )
+            said = times.format(count=number(one.redelivery_count))
         elif not one.remind_at:
             said = cells.NONE
-        later = format_html("put off, shown again {}", until(one.remind_at)) if one.remind_at else ""
+        later = format_html(_("put off, shown again {when}"), when=until(one.remind_at)) if one.remind_at else ""
         return cells.joined(said, cells.below(later))
     if one.cause:
         status = (
@@ -61,29 +75,39 @@ def _known(one: Delivery, *, why: bool = True) -> object:
         )
         return cells.joined(cells.cause(one.cause), status)
     if one.state == DeliveryState.SETTLED:
-        return f"{one.decided_by}: {'resubmitted' if one.decision == 'resubmit' else 'processed already'}"
+        how = _("{who}: resubmitted") if one.decision == "resubmit" else _("{who}: processed already")
+        return how.format(who=one.decided_by)
     if one.state == DeliveryState.RUNNING and one.taken_by:
-        return f"taken by {one.taken_by}"
+        return _("taken by {who}").format(who=one.taken_by)
     if one.state == DeliveryState.WAITING and one.retries:
-        return format_html("next {}, retry {}", until(one.due_at), one.retries)
+        return format_html(_("next {when}, retry {count}"), when=until(one.due_at), count=one.retries)
     return cells.NONE
 
 
-SELECT = Column("Select", _select, "cell-select", quiet=True, head=select_all())
-STORED = Column("Stored", lambda one: ago(one.created_at), "nowrap", zoned=True)
-STATE = Column("State", _state, "nowrap")
-TRIGGER = Column("Trigger", lambda one: _trigger(one.trigger))
-DOCUMENT = Column("Document", _document)
-PAIR = Column("Pair", lambda one: cells.pair(one.message.pair), "nowrap")
-KNOWN = Column("What is known", _known, narrow="Known")
+SELECT = Column(gettext_lazy("Select"), _select, "cell-select", quiet=True, head=_drawn(select_all))
+STORED = Column(gettext_lazy("Stored"), lambda one: ago(one.created_at), "nowrap", zoned=True)
+STATE = Column(gettext_lazy("State"), _state, "nowrap")
+TRIGGER = Column(gettext_lazy("Trigger"), lambda one: _trigger(one.trigger))
+DOCUMENT = Column(gettext_lazy("Document"), _document)
+PAIR = Column(gettext_lazy("Pair"), lambda one: cells.pair(one.message.pair), "nowrap")
+KNOWN = Column(gettext_lazy("What is known"), _known, narrow=gettext_lazy("Known"))
 RUNS = Column(
-    "Runs",
+    gettext_lazy("Runs"),
     lambda one: one.executions,
     "num",
-    head=format_html('<abbr title="How often the service was called">{}</abbr>', "Runs"),
+    head=_drawn(
+        format_html,
+        '<abbr title="{}">{}</abbr>',
+        gettext_lazy("How often the service was called"),
+        gettext_lazy("Runs"),
+    ),
 )
 OF_TRIGGER = (STORED, STATE, DOCUMENT, PAIR, KNOWN, RUNS)
-OF_DOUBT = (*OF_TRIGGER[:4], Column("What is known", lambda one: _known(one, why=False), narrow="Known"), RUNS)
+OF_DOUBT = (
+    *OF_TRIGGER[:4],
+    Column(gettext_lazy("What is known"), lambda one: _known(one, why=False), narrow=gettext_lazy("Known")),
+    RUNS,
+)
 
 
 def deliveries(
@@ -104,13 +128,14 @@ def _why(group: Any) -> SafeString:
 
 
 def _count(group: Any, href: str, whose: object, **attributes: object) -> SafeString:
-    about = f" in doubt: {group.reason.label}{f', {whose}' if whose else ''}"
-    said = cells.joined(cells.number(group.count), cells.hidden(about))
+    about = _("in doubt: {reason}, {whose}") if whose else _("in doubt: {reason}")
+    about = about.format(reason=group.reason.label, whose=whose)
+    said = cells.joined(cells.number(group.count), cells.hidden(f" {about}"))
     return cells.link(href, said, "strong big-number", **attributes)
 
 
 def _later(group: Any) -> SafeString | str:
-    return cells.below(f"{group.later:,} put off" if group.later else "")
+    return cells.below(_("{count} put off").format(count=number(group.later)) if group.later else "")
 
 
 def _documents(row: Any) -> SafeString:
@@ -135,15 +160,17 @@ def _messages(row: Any) -> SafeString:
 
 def _of_pair(row: Any) -> SafeString:
     pair = row[0].pair
-    queue = f", {pair.in_queue:,} in its queue" if pair.in_queue else ""
-    return cells.joined(cells.pair(pair), cells.below(f"{pair.partner}{queue}"))
+    partner = str(pair.partner)
+    if pair.in_queue:
+        partner = _("{partner}, {count} in its queue").format(partner=partner, count=number(pair.in_queue))
+    return cells.joined(cells.pair(pair), cells.below(partner))
 
 
 def _suggestion(row: Any) -> object:
     group = row[0]
     if group.mixed:
-        return "Decide by the partner’s answer"
-    said = {"delivered": "Mark as delivered", "resubmit": "Send as new"}.get(group.suggestion)
+        return _("Decide by the partner’s answer")
+    said = {"delivered": _("Mark as delivered"), "resubmit": _("Send as new")}.get(group.suggestion)
     return cells.span("strong", said) if said else group.reason.advice
 
 
@@ -174,41 +201,43 @@ def _settle(row: Any) -> SafeString:
 
 _BUTTON = "console/parts/transaction_button.html"
 BY_TRIGGER = (
-    Column("Documents", _documents, "num"),
-    Column("Trigger", _of_trigger),
-    Column("Why they are in doubt", lambda row: _why(row[0]), narrow="Why"),
-    Column("How to find out", lambda row: row[0].reason.advice, narrow="How"),
-    Column("Oldest", lambda row: cells.aged(row[1], ago(row[0].oldest_at)), "nowrap"),
+    Column(gettext_lazy("Documents"), _documents, "num"),
+    Column(gettext_lazy("Trigger"), _of_trigger),
+    Column(gettext_lazy("Why they are in doubt"), lambda row: _why(row[0]), narrow=gettext_lazy("Why")),
+    Column(gettext_lazy("How to find out"), lambda row: row[0].reason.advice, narrow=gettext_lazy("How")),
+    Column(gettext_lazy("Oldest"), lambda row: cells.aged(row[1], ago(row[0].oldest_at)), "nowrap"),
 )
 BY_PAIR = (
-    Column("Messages", _messages, "num"),
-    Column("Pair", _of_pair, "nowrap"),
-    Column("Why they are in doubt", lambda row: _why(row[0]), narrow="Why"),
-    Column("What the partner says", _chips, narrow="Partner says"),
-    Column("Suggestion", _suggestion),
-    Column("Oldest", lambda row: cells.aged(row[1], ago(row[0].oldest_at)), "nowrap"),
+    Column(gettext_lazy("Messages"), _messages, "num"),
+    Column(gettext_lazy("Pair"), _of_pair, "nowrap"),
+    Column(gettext_lazy("Why they are in doubt"), lambda row: _why(row[0]), narrow=gettext_lazy("Why")),
+    Column(gettext_lazy("What the partner says"), _chips, narrow=gettext_lazy("Partner says")),
+    Column(gettext_lazy("Suggestion"), _suggestion),
+    Column(gettext_lazy("Oldest"), lambda row: cells.aged(row[1], ago(row[0].oldest_at)), "nowrap"),
 )
 BY_PARTNER = (
-    Column("Transactions", lambda row: _count(row["group"], row["href"], row["group"].partner), "num"),
-    Column("Partner", _partner),
-    Column("Why they are in doubt", lambda row: _why(row["group"]), narrow="Why"),
-    Column("How to find out", lambda row: row["group"].reason.advice, narrow="How"),
-    Column("Oldest", lambda row: cells.aged(row["level"], ago(row["group"].oldest_at)), "nowrap"),
+    Column(gettext_lazy("Transactions"), lambda row: _count(row["group"], row["href"], row["group"].partner), "num"),
+    Column(gettext_lazy("Partner"), _partner),
+    Column(gettext_lazy("Why they are in doubt"), lambda row: _why(row["group"]), narrow=gettext_lazy("Why")),
+    Column(gettext_lazy("How to find out"), lambda row: row["group"].reason.advice, narrow=gettext_lazy("How")),
+    Column(gettext_lazy("Oldest"), lambda row: cells.aged(row["level"], ago(row["group"].oldest_at)), "nowrap"),
 )
 TRANSACTIONS = (
-    Column("Transaction", _transaction),
-    Column("About", lambda row: ", ".join(row["names"]) or "—"),
+    Column(gettext_lazy("Transaction"), _transaction),
+    Column(gettext_lazy("About"), lambda row: ", ".join(map(str, row["names"])) or "—"),
     Column(
-        "Why it is in doubt",
+        gettext_lazy("Why it is in doubt"),
         lambda row: cells.joined(
             cells.span("strong", row["diagnosis"].headline),
             format_html('<div class="text-soft">{}</div>', row["diagnosis"].why),
         ),
-        narrow="Why",
+        narrow=gettext_lazy("Why"),
     ),
-    Column("What to do", lambda row: row["diagnosis"].action),
-    Column("Settle", _settle),
-    Column("Since", lambda row: cells.aged(row["level"], ago(row["transaction"].doubtful_since)), "nowrap"),
+    Column(gettext_lazy("What to do"), lambda row: row["diagnosis"].action),
+    Column(gettext_lazy("Settle"), _settle),
+    Column(
+        gettext_lazy("Since"), lambda row: cells.aged(row["level"], ago(row["transaction"].doubtful_since)), "nowrap"
+    ),
 )
 
 
@@ -233,7 +262,7 @@ def _since(row: Any) -> SafeString:
 def _matter(row: Any) -> SafeString:
     if not row.diagnosis.cause:
         return cells.span("text-soft", capfirst(row.diagnosis.short))
-    asked = format_html("monitor asked {}", until(row.diagnosis.next_at)) if row.diagnosis.next_at else ""
+    asked = format_html(_("monitor asked {when}"), when=until(row.diagnosis.next_at)) if row.diagnosis.next_at else ""
     return cells.joined(cells.span("strong", row.diagnosis.cause.label), cells.below(asked))
 
 
@@ -247,12 +276,12 @@ def _name(row: dict[str, Any]) -> SafeString:
 
 
 TRIGGERS = (
-    Column("State", lambda row: _since(row["row"]), "nowrap"),
-    Column("Trigger", _name),
-    Column("Problem", lambda row: _matter(row["row"]), narrow="Problem"),
-    Column("Waiting", lambda row: cells.number(row["row"].backlog.waiting), "num"),
-    Column("In progress", lambda row: cells.number(row["row"].backlog.running), "num"),
-    Column("In doubt", lambda row: cells.bad(row["row"].backlog.in_doubt), "num"),
-    Column("Failed", lambda row: cells.bad(row["row"].backlog.failed), "num"),
-    Column("Last success", lambda row: ago(row["row"].trigger.last_success_at, "never"), "nowrap"),
+    Column(gettext_lazy("State"), lambda row: _since(row["row"]), "nowrap"),
+    Column(gettext_lazy("Trigger"), _name),
+    Column(gettext_lazy("Problem"), lambda row: _matter(row["row"]), narrow=gettext_lazy("Problem")),
+    Column(gettext_lazy("Waiting"), lambda row: cells.number(row["row"].backlog.waiting), "num"),
+    Column(gettext_lazy("In progress"), lambda row: cells.number(row["row"].backlog.running), "num"),
+    Column(gettext_lazy("In doubt"), lambda row: cells.bad(row["row"].backlog.in_doubt), "num"),
+    Column(gettext_lazy("Failed"), lambda row: cells.bad(row["row"].backlog.failed), "num"),
+    Column(gettext_lazy("Last success"), lambda row: ago(row["row"].trigger.last_success_at, _("never")), "nowrap"),
 )

@@ -14,6 +14,7 @@ from django.core.validators import MinValueValidator
 from django.http import HttpRequest, HttpResponse
 from django.urls import reverse
 from django.utils.text import capfirst
+from django.utils.translation import gettext as _
 from django.views.decorators.debug import sensitive_variables
 
 from messaging import applications, profile
@@ -34,8 +35,10 @@ from messaging.models import Trigger
 from messaging.overview.selectors import records
 from messaging.pairs.selectors import screens
 from partners import selectors as partners
+from partners.models import Agreement
 from rmhub import clock
 from rmhub.ids import BadPublicId
+from rmhub.language import gettext_lazy
 
 _ONCE = "trigger_secret_form"
 
@@ -56,8 +59,11 @@ class DocumentsField(forms.CharField):
                 continue
             service, bar, action = line.rpartition("|")
             if not bar:
-                example = "write the service, a bar and the action, such as urn:orders | *."
-                raise ValidationError(f"Line {number}: {example}")
+                raise ValidationError(
+                    _("Line {line}: write the service, a bar and the action, such as {example}.").format(
+                        line=number, example="urn:orders | *"
+                    )
+                )
             found.append({"service": service.strip(), "action": action.strip()})
         return found
 
@@ -72,7 +78,7 @@ class StatusesField(forms.CharField):
         try:
             return [int(part) for part in str(value or "").replace(",", " ").split()]
         except ValueError:
-            raise ValidationError("HTTP statuses, such as 425, 429, 503.") from None
+            raise ValidationError(_("HTTP statuses, such as 425, 429, 503.")) from None
 
 
 def _setting(name: str) -> dict[str, Any]:
@@ -81,6 +87,21 @@ def _setting(name: str) -> dict[str, Any]:
     return {"label": capfirst(of.verbose_name), "help_text": of.help_text}  # type: ignore[union-attr]
 
 
+# What the model leaves to the names of its fields.
+_LABELS: Mapping[str, str] = {
+    "name": gettext_lazy("Name"),
+    "agreement_id": gettext_lazy("Agreement"),
+    "kind": gettext_lazy("Kind"),
+    "member_of_id": gettext_lazy("Member of"),
+    "detect_duplicates": gettext_lazy("Detect duplicates"),
+    "resolver": gettext_lazy("Resolver"),
+    "resolver_callable": gettext_lazy("Resolver callable"),
+    "retry_until": gettext_lazy("Retry until"),
+    "max_retries": gettext_lazy("Max retries"),
+    "retry_interval": gettext_lazy("Retry interval"),
+    "monitor": gettext_lazy("Monitor"),
+    "monitor_callable": gettext_lazy("Monitor callable"),
+}
 _SERVICES = ServiceKind.HTTP.value, ServiceKind.CALLABLE.value
 _PUSHED = ("kind", *_SERVICES, ServiceKind.ATOMIC.value)
 
@@ -89,43 +110,43 @@ class TriggerForm(SettingsForm):
     """The settings of a trigger. What belongs to a kind that is not chosen is not shown, and left out."""
 
     groups = (
-        Group("Application", ("name",)),
+        Group(gettext_lazy("Application"), ("name",)),
         Group(
-            "Which documents",
+            gettext_lazy("Which documents"),
             ("party_id", "agreement_id", "documents"),
-            "All of these have to fit; what is left open fits everything.",
+            gettext_lazy("All of these have to fit; what is left open fits everything."),
         ),
         Group(
-            "Service",
+            gettext_lazy("Service"),
             (
                 *("kind", "url", "callable_name", "member_of_id", "atomic_agreement_id", "timeout", "retry_statuses"),
                 *("lease_seconds", "answers"),
             ),
-            "What processes the documents.",
+            gettext_lazy("What processes the documents."),
         ),
         Group(
-            "Duplicates",
+            gettext_lazy("Duplicates"),
             (
                 *("detect_duplicates", "use_history", "history_ttl", "document_id_path"),
                 *("resolver", "resolver_url", "resolver_callable", "resolver_failure"),
             ),
-            "The three steps of the decision: redelivery count, document history, resolver.",
+            gettext_lazy("The three steps of the decision: redelivery count, document history, resolver."),
         ),
         Group(
-            "When the service is not available",
+            gettext_lazy("When the service is not available"),
             ("retry_until", "max_retries", "retry_interval", "when_exhausted"),
-            "Only what certainly was not processed is retried. A service that ends with an error is not.",
+            gettext_lazy("Only what certainly was not processed is retried. A service that ends with an error is not."),
         ),
-        Group("Order", ("ordered", "concurrency", "suspend_on_error")),
+        Group(gettext_lazy("Order"), ("ordered", "concurrency", "suspend_on_error")),
         Group(
-            "Resource monitor",
+            gettext_lazy("Resource monitor"),
             ("monitor", "monitor_url", "monitor_callable", "monitor_interval"),
-            "Asked while the trigger is suspended because of a failure; a positive answer resumes it.",
+            gettext_lazy("Asked while the trigger is suspended because of a failure; a positive answer resumes it."),
             folded=True,
         ),
-        Group("Joins and silence", ("join_type", "join_timeout", "silent_after"), folded=True),
+        Group(gettext_lazy("Joins and silence"), ("join_type", "join_timeout", "silent_after"), folded=True),
     )
-    note = (
+    note = gettext_lazy(
         "Documents that came before keep the deliveries that they have. A change is seen by every process within "
         "about a second."
     )
@@ -154,16 +175,20 @@ class TriggerForm(SettingsForm):
         *("timeout", "retry_statuses", "lease_seconds", "retry_until", "max_retries", "retry_interval"),
         "monitor_interval",
     )
-    party_id = ReferenceField(Trigger.party, prefix="par", blank="Every partner")
-    agreement_id = ReferenceField(Trigger.agreement, prefix="agr", blank="Every agreement")
+    party_id = ReferenceField(Trigger.party, prefix="par", blank=gettext_lazy("Every partner"))
+    agreement_id = ReferenceField(Trigger.agreement, prefix="agr", blank=gettext_lazy("Every agreement"))
     documents = DocumentsField(  # type: ignore[call-arg]
-        label="Services and actions",
-        help_text="One a line: the service, a bar, the action. * stands for any action. Empty: every document.",
+        label=gettext_lazy("Services and actions"),
+        help_text=gettext_lazy(
+            "One a line: the service, a bar, the action. * stands for any action. Empty: every document."
+        ),
         template_name="console/deliveries/documents_field.html",
     )
     callable_name = forms.ChoiceField(**_setting("callable_name"))
-    member_of_id = ReferenceField(Trigger.member_of, prefix="trg", blank="None: it has documents of its own")
-    atomic_agreement_id = ReferenceField(Trigger.atomic_agreement, prefix="agr", blank="No agreement")
+    member_of_id = ReferenceField(
+        Trigger.member_of, prefix="trg", blank=gettext_lazy("None: it has documents of its own")
+    )
+    atomic_agreement_id = ReferenceField(Trigger.atomic_agreement, prefix="agr", blank=gettext_lazy("No agreement"))
     retry_statuses = StatusesField(**_setting("retry_statuses"))
     resolver_callable = forms.ChoiceField(**_setting("resolver_callable"))
     monitor_callable = forms.ChoiceField(**_setting("monitor_callable"))
@@ -179,6 +204,7 @@ class TriggerForm(SettingsForm):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         for name, field in self.fields.items():
+            field.label = _LABELS.get(name, field.label)
             if isinstance(field, forms.BooleanField):
                 field.widget.attrs["value"] = "on"
             if isinstance(field, forms.IntegerField):
@@ -198,20 +224,20 @@ class TriggerForm(SettingsForm):
         atomic = [one for one in agreements if any(each.profile in of_transactions for each in one.versions.all())]
         return {
             "party_id": [(one.public_id, one.name) for one in partners.parties(is_own=False)[:MOST_CHOICES]],
-            "agreement_id": [(one.public_id, f"{one.tpa_id} ({one.partner})") for one in agreements],
+            "agreement_id": [(one.public_id, _agreement(one)) for one in agreements],
             "member_of_id": [(one.public_id, one.name) for one in triggers.wholes()[:MOST_CHOICES]],
-            "atomic_agreement_id": [(one.public_id, f"{one.tpa_id} ({one.partner})") for one in atomic],
+            "atomic_agreement_id": [(one.public_id, _agreement(one)) for one in atomic],
             "callable_name": _names(applications.SERVICES),
             "resolver_callable": _names(applications.RESOLVERS),
             "monitor_callable": _names(applications.MONITORS),
         }
 
     def _offered(self, name: str) -> list[tuple[str, str]]:
-        choices = [("", getattr(self.fields[name], "blank", "Choose one")), *self._lists[name]]
+        choices = [("", getattr(self.fields[name], "blank", _("Choose one"))), *self._lists[name]]
         present = str(self[name].value() or "").replace("\x00", "")
-        if present not in {value for value, _ in choices}:
+        if present not in {value for value, __ in choices}:
             # Whoever changes something else must not take it away unawares.
-            choices.append((present, f"{present} (not in the list any more)"))
+            choices.append((present, _("{name} (not in the list any more)").format(name=present)))
         return choices
 
     def clean(self) -> Any:
@@ -230,6 +256,10 @@ class TriggerForm(SettingsForm):
     def refuse(self, errors: Mapping[str, list[str]]) -> None:
         """The service names fields as the model does."""
         super().refuse({f"{name}_id" if f"{name}_id" in self.fields else name: said for name, said in errors.items()})
+
+
+def _agreement(one: Agreement) -> str:
+    return _("{agreement} ({partner})").format(agreement=one.tpa_id, partner=one.partner)
 
 
 def _names(known: Iterable[str]) -> list[tuple[str, str]]:
@@ -286,7 +316,7 @@ def _shown(trigger: Trigger) -> dict[str, Any]:
             (group, in_doubt.age(group.oldest_at, now)) for group in in_doubt.groups(now, trigger_id=trigger.pk)
         ],
         "recent": recent,
-        "table": tables.deliveries("The newest documents of this trigger", recent, tables.OF_TRIGGER),
+        "table": tables.deliveries(_("The newest documents of this trigger"), recent, tables.OF_TRIGGER),
         "policy": triggers.policy(trigger),
         "incidents": list(records.incidents(trigger_id=trigger.pk).order_by("-number")[:8]),
         "audit": screens.audit_of(trigger),
@@ -305,13 +335,18 @@ def _described(row: TriggerRow) -> dict[str, Any]:
 
 LIST = ListPage(
     lead="",
-    caption="Triggers, the suspended ones first",
+    caption=gettext_lazy("Triggers, the suspended ones first"),
     columns=(),
-    filters=(Filter("q", "Name, URL or callable contains", kind="search"), Filter("state", "State", kind="tab")),
+    filters=(
+        Filter("q", gettext_lazy("Name, URL or callable contains"), kind="search"),
+        Filter("state", gettext_lazy("State"), kind="tab"),
+    ),
     icon="bolt",
-    none_yet="No trigger yet.",
-    what_then="Documents that partners send are stored, and no application gets them. Create a trigger to hand them "
-    "to an application.",
+    none_yet=gettext_lazy("No trigger yet."),
+    what_then=gettext_lazy(
+        "Documents that partners send are stored, and no application gets them. Create a trigger to hand them to an "
+        "application."
+    ),
 )
 PAGES = TriggerPages(
     resource=TRIGGERS,
@@ -321,7 +356,7 @@ PAGES = TriggerPages(
     shown=_shown,
     now=lambda trigger: row_of(trigger).diagnosis.headline,
     asking="{} {}",
-    made="takes documents from now on.",
+    made=gettext_lazy("takes documents from now on."),
 )
 
 
@@ -332,7 +367,8 @@ def trigger_secret(request: HttpRequest, reference: str) -> HttpResponse:
     trigger = triggers.trigger(reference)
     if request.method == "POST" and used_already(request, _ONCE):
         notices.error(
-            request, "This form was already submitted. A secret is shown only once; create another one if it is lost."
+            request,
+            _("This form was already submitted. A secret is shown only once; create another one if it is lost."),
         )
         return see_other("console:trigger", trigger.public_id)
 
@@ -346,20 +382,22 @@ def trigger_secret(request: HttpRequest, reference: str) -> HttpResponse:
     def shown() -> dict[str, Any]:
         back = reverse("console:trigger", args=[trigger.public_id])
         return {
-            "title": f"New secret for {trigger.name}",
-            "crumbs": ((reverse("console:triggers"), "Triggers"), (back, trigger.name)),
+            "title": _("New secret for {trigger}").format(trigger=trigger.name),
+            "crumbs": ((reverse("console:triggers"), _("Triggers")), (back, trigger.name)),
             "once": once(request, _ONCE),
             "effects": (
-                "A new secret is created and shown only once, now.",
-                "From that moment on everything is signed with it, retries of what was tried before too.",
-                "An application that checks signatures refuses documents until it has the new one: suspend the trigger "
-                "first if that matters.",
+                _("A new secret is created and shown only once, now."),
+                _("From that moment on everything is signed with it, retries of what was tried before too."),
+                _(
+                    "An application that checks signatures refuses documents until it has the new one: suspend the "
+                    "trigger first if that matters."
+                ),
             ),
-            "forever": "The old secret is gone.",
+            "forever": _("The old secret is gone."),
             "back": back,
-            "leave": "Cancel",
+            "leave": _("Cancel"),
             "sign": "key",
-            "button": "Create a new secret",
+            "button": _("Create a new secret"),
             "testid": "secret-do",
         }
 
@@ -370,12 +408,12 @@ def trigger_secret(request: HttpRequest, reference: str) -> HttpResponse:
 def _shown_once(request: HttpRequest, trigger: Trigger, secret: str, *, made: bool) -> HttpResponse:
     href = reverse("console:trigger", args=[trigger.public_id])
     context = {
-        "title": f"Secret of {trigger.name}",
-        "crumbs": [(reverse("console:triggers"), "Triggers"), (href, trigger.name)],
-        "heading": f"{trigger.name} {'is made' if made else 'has a new secret'}",
+        "title": _("Secret of {trigger}").format(trigger=trigger.name),
+        "crumbs": [(reverse("console:triggers"), _("Triggers")), (href, trigger.name)],
+        "heading": (_("{trigger} is made") if made else _("{trigger} has a new secret")).format(trigger=trigger.name),
         "href": href,
         "secret": secret,
-        "then": "Documents are handed over from now on." if made else "",
+        "then": _("Documents are handed over from now on.") if made else "",
     }
     return page(request, "console/parts/secret_made.html", context)
 

@@ -10,9 +10,10 @@ from datetime import datetime
 from typing import Any
 
 from django.db.models import Q, QuerySet
+from django.utils.translation import gettext as _
 
 from messaging import keyset
-from messaging.choices import Consult, DeliveryState, DocumentIdSource, ServiceKind
+from messaging.choices import TRIGGER_LOOKS, Consult, DeliveryState, DocumentIdSource, ServiceKind
 from messaging.messages.selectors import messages
 from messaging.messages.selectors.messages import bounded
 from messaging.models import AuditEntry, Delivery, DocumentCompleted, DocumentStarted, Message, Pair, Payload, Trigger
@@ -20,6 +21,7 @@ from messaging.models.base import existing
 from messaging.overview.selectors import records
 from partners.visibility import limit
 from rmhub.ids import BadPublicId, read_public_id
+from rmhub.language import gettext_lazy, inside
 
 _MOST = 50
 
@@ -187,42 +189,42 @@ def delivery_screen(delivery: Delivery) -> DeliveryScreen:
 
 # step -> title, question; the order is the order of the decision (spec 4).
 _STEPS: Mapping[str, tuple[str, str]] = {
-    "redelivery": ("Redelivery count", "Was it handed over before?"),
-    "history": ("Document history", "Has this trigger begun or completed it?"),
-    "memory": ("Hub's memory", "Was something forgotten that could tell?"),
-    "schema": ("Schema", "Does it fit?"),
-    "resolver": ("Resolver", "What does the application's own check say?"),
-    "operator": ("Person", "What did somebody decide?"),
+    "redelivery": (gettext_lazy("Redelivery count"), gettext_lazy("Was it handed over before?")),
+    "history": (gettext_lazy("Document history"), gettext_lazy("Has this trigger begun or completed it?")),
+    "memory": (gettext_lazy("Hub's memory"), gettext_lazy("Was something forgotten that could tell?")),
+    "schema": (gettext_lazy("Schema"), gettext_lazy("Does it fit?")),
+    "resolver": (gettext_lazy("Resolver"), gettext_lazy("What does the application's own check say?")),
+    "operator": (gettext_lazy("Person"), gettext_lazy("What did somebody decide?")),
 }
 # (step, finding) -> sign and words.
 _FINDINGS: Mapping[tuple[str, str], tuple[str, str]] = {
-    ("redelivery", "first"): ("yes", "Handed over for the first time"),
-    ("redelivery", "redelivered"): ("no", "Handed over before"),
-    ("redelivery", "undefined"): ("unknown", "Cannot be known"),
-    ("redelivery", "not_looked_at"): ("skipped", "Not looked at"),
-    ("history", "absent"): ("yes", "No entry"),
-    ("history", "started"): ("unknown", "Begun, and no end recorded"),
-    ("history", "completed"): ("no", "Completed"),
-    ("history", "unusable_id"): ("unknown", "The document has no usable id"),
-    ("history", "unreachable"): ("unknown", "Could not be read"),
-    ("memory", "lost"): ("unknown", "Lost"),
-    ("schema", "misfit"): ("no", "Does not fit"),
-    ("resolver", "new"): ("yes", "Not processed"),
-    ("resolver", "duplicate"): ("no", "Processed already"),
-    ("resolver", "in_doubt"): ("unknown", "Cannot say"),
-    ("resolver", "transient"): ("unknown", "Not available"),
-    ("resolver", "failed"): ("unknown", "Ended with an error"),
-    ("resolver", "nonsense"): ("unknown", "Said something that is no verdict"),
-    ("operator", "resubmitted"): ("yes", "Resubmitted: process it, whatever the history says"),
-    ("operator", "processed"): ("no", "The application has processed it"),
-    ("operator", "not_processed"): ("yes", "Not processed: resubmitted"),
+    ("redelivery", "first"): ("yes", gettext_lazy("Handed over for the first time")),
+    ("redelivery", "redelivered"): ("no", gettext_lazy("Handed over before")),
+    ("redelivery", "undefined"): ("unknown", gettext_lazy("Cannot be known")),
+    ("redelivery", "not_looked_at"): ("skipped", gettext_lazy("Not looked at")),
+    ("history", "absent"): ("yes", gettext_lazy("No entry")),
+    ("history", "started"): ("unknown", gettext_lazy("Begun, and no end recorded")),
+    ("history", "completed"): ("no", gettext_lazy("Completed")),
+    ("history", "unusable_id"): ("unknown", gettext_lazy("The document has no usable id")),
+    ("history", "unreachable"): ("unknown", gettext_lazy("Could not be read")),
+    ("memory", "lost"): ("unknown", gettext_lazy("Lost")),
+    ("schema", "misfit"): ("no", gettext_lazy("Does not fit")),
+    ("resolver", "new"): ("yes", gettext_lazy("Not processed")),
+    ("resolver", "duplicate"): ("no", gettext_lazy("Processed already")),
+    ("resolver", "in_doubt"): ("unknown", gettext_lazy("Cannot say")),
+    ("resolver", "transient"): ("unknown", gettext_lazy("Not available")),
+    ("resolver", "failed"): ("unknown", gettext_lazy("Ended with an error")),
+    ("resolver", "nonsense"): ("unknown", gettext_lazy("Said something that is no verdict")),
+    ("operator", "resubmitted"): ("yes", gettext_lazy("Resubmitted: process it, whatever the history says")),
+    ("operator", "processed"): ("no", gettext_lazy("The application has processed it")),
+    ("operator", "not_processed"): ("yes", gettext_lazy("Not processed: resubmitted")),
 }
 _VERDICTS: Mapping[str, str] = {
-    "new": "New",
-    "duplicate": "Duplicate",
-    "in_doubt": "In doubt",
-    "unchecked": "Processed without a check",
-    "suspend": "Asked again later",
+    "new": gettext_lazy("New"),
+    "duplicate": gettext_lazy("Duplicate"),
+    "in_doubt": gettext_lazy("In doubt"),
+    "unchecked": gettext_lazy("Processed without a check"),
+    "suspend": gettext_lazy("Asked again later"),
 }
 
 
@@ -267,16 +269,16 @@ def ladder(delivery: Delivery) -> list[Rung]:
 def _not_taken(delivery: Delivery, step: str, decided: str) -> str:
     trigger = delivery.trigger
     if not delivery.evidence:
-        return "Not yet decided" if step != "operator" else "Nobody was asked"
+        return _("Not yet decided") if step != "operator" else _("Nobody was asked")
     if step == "operator":
-        return "Nobody has decided yet" if delivery.state in _UNDECIDED else "Nobody had to decide"
+        return _("Nobody has decided yet") if delivery.state in _UNDECIDED else _("Nobody had to decide")
     if decided and decided != "in_doubt":
-        return "Not needed: the step before decided"
+        return _("Not needed: the step before decided")
     if step == "history" and not (trigger.detect_duplicates and trigger.use_history):
-        return "This trigger keeps no history"
+        return _("This trigger keeps no history")
     if step == "resolver" and trigger.resolver == Consult.NONE:
-        return "This trigger has no resolver"
-    return "Not asked"
+        return _("This trigger has no resolver")
+    return _("Not asked")
 
 
 _UNDECIDED = (DeliveryState.IN_DOUBT, DeliveryState.FAILED)
@@ -297,26 +299,34 @@ def headline(delivery: Delivery) -> str:
     state = DeliveryState(delivery.state)
     trigger: Trigger = delivery.trigger
     if state == DeliveryState.SETTLED:
-        how = {"duplicate": "as processed already", "resubmit": "by resubmitting it"}.get(delivery.decision, "")
-        return f"Settled {how} by {delivery.decided_by}.".replace("  ", " ")
+        how = {
+            "duplicate": _("Settled as processed already by {who}."),
+            "resubmit": _("Settled by resubmitting it by {who}."),
+        }.get(delivery.decision, _("Settled by {who}."))
+        return how.format(who=delivery.decided_by)
     if state == DeliveryState.WAITING and trigger.state != "active":
-        return f"Waits: {trigger.name} is {trigger.state}."
+        word = inside(TRIGGER_LOOKS[trigger.state].label)
+        return _("Waits: {trigger} is {state}.").format(trigger=trigger.name, state=word)
     if state == DeliveryState.RUNNING and trigger.kind == ServiceKind.PULL:
-        return f"Taken by {delivery.taken_by or 'a consumer'}."
+        if not delivery.taken_by:
+            return _("Taken by a consumer.")
+        return _("Taken by {who}.").format(who=delivery.taken_by)
     if state == DeliveryState.RUNNING and trigger.kind == ServiceKind.ATOMIC:
-        return "Its members have it in one transaction, which is not decided yet."
-    return _HEADLINES[state]
+        return _("Its members have it in one transaction, which is not decided yet.")
+    return str(_HEADLINES[state])
 
 
 _HEADLINES: Mapping[DeliveryState, str] = {
-    DeliveryState.WAITING: "Waits for its turn.",
-    DeliveryState.RUNNING: "The application has it right now.",
-    DeliveryState.JOINED: "Waits in a join for the other documents of its conversation.",
-    DeliveryState.COMPLETED: "The application has processed it.",
-    DeliveryState.FAILED: "The application's service ended with an error; it is not handed over again by itself.",
-    DeliveryState.DUPLICATE: "A copy of a document that was processed before: discarded.",
-    DeliveryState.IN_DOUBT: "No rule can say whether the application has processed it: a person decides.",
-    DeliveryState.DISCARDED: "Discarded by the rules of its join.",
+    DeliveryState.WAITING: gettext_lazy("Waits for its turn."),
+    DeliveryState.RUNNING: gettext_lazy("The application has it right now."),
+    DeliveryState.JOINED: gettext_lazy("Waits in a join for the other documents of its conversation."),
+    DeliveryState.COMPLETED: gettext_lazy("The application has processed it."),
+    DeliveryState.FAILED: gettext_lazy(
+        "The application's service ended with an error; it is not handed over again by itself."
+    ),
+    DeliveryState.DUPLICATE: gettext_lazy("A copy of a document that was processed before: discarded."),
+    DeliveryState.IN_DOUBT: gettext_lazy("No rule can say whether the application has processed it: a person decides."),
+    DeliveryState.DISCARDED: gettext_lazy("Discarded by the rules of its join."),
 }
 
 

@@ -16,6 +16,7 @@ from typing import Any
 from django.db import connection
 from django.db.models import Count, F, Min, Q, QuerySet
 from django.db.models.functions import Coalesce
+from django.utils.translation import gettext as _
 
 from messaging import causes
 from messaging.choices import Consult, DeliveryState, Direction, MessageState, PartnerAnswer
@@ -27,6 +28,7 @@ from messaging.protocol.processing import Doubt
 from messaging.transactions.selectors import coordinations
 from partners.models import Party
 from partners.visibility import limit, visible
+from rmhub.language import gettext_lazy, inside
 
 MOST = 10_000
 # How long something may be in doubt before its age is shown in yellow and in red, in seconds.
@@ -44,52 +46,64 @@ class Reason:
 
 REASONS: Mapping[str, Reason] = {
     Doubt.REDELIVERED: Reason(
-        "Handed over before, no history",
-        "The document was handed over before, and the trigger keeps no history that could say what came of it.",
-        "Look for it in the application. Let the trigger use the document history, and this happens far less.",
+        gettext_lazy("Handed over before, no history"),
+        gettext_lazy(
+            "The document was handed over before, and the trigger keeps no history that could say what came of it."
+        ),
+        gettext_lazy(
+            "Look for it in the application. Let the trigger use the document history, and this happens far less."
+        ),
     ),
     Doubt.STARTED: Reason(
-        "Begun, never finished",
-        "The application was given the document before, and whether it finished was never recorded: the connection "
-        "or the worker was lost.",
-        "Look for the document in the application: is its effect there?",
+        gettext_lazy("Begun, never finished"),
+        gettext_lazy(
+            "The application was given the document before, and whether it finished was never recorded: the connection "
+            "or the worker was lost."
+        ),
+        gettext_lazy("Look for the document in the application: is its effect there?"),
     ),
     Doubt.UNUSABLE_ID: Reason(
-        "No usable id",
-        "Its MessageId is longer than 96 characters, so the document history cannot know it.",
-        "Look for it in the application, and ask the partner for shorter ids.",
+        gettext_lazy("No usable id"),
+        gettext_lazy("Its MessageId is longer than 96 characters, so the document history cannot know it."),
+        gettext_lazy("Look for it in the application, and ask the partner for shorter ids."),
     ),
     Doubt.HISTORY_UNREACHABLE: Reason(
-        "History could not be read",
-        "The document history could not be read, so nobody can say whether the document is new.",
-        "When the database is fixed, have it decided again, or look for it in the application.",
+        gettext_lazy("History could not be read"),
+        gettext_lazy("The document history could not be read, so nobody can say whether the document is new."),
+        gettext_lazy("When the database is fixed, have it decided again, or look for it in the application."),
     ),
     Doubt.MEMORY_LOST: Reason(
-        "Came after a loss of memory",
-        "The hub's database was restored, and what was processed since the backup is not known. The document may be "
-        "a repeat from that time.",
-        "Look for the document in the application: is its effect there?",
+        gettext_lazy("Came after a loss of memory"),
+        gettext_lazy(
+            "The hub's database was restored, and what was processed since the backup is not known. The document may "
+            "be a repeat from that time."
+        ),
+        gettext_lazy("Look for the document in the application: is its effect there?"),
     ),
     Doubt.RESOLVER_IN_DOUBT: Reason(
-        "Resolver cannot say",
-        "The resolver was asked and does not know either.",
-        "Look for the document in the application: is its effect there?",
+        gettext_lazy("Resolver cannot say"),
+        gettext_lazy("The resolver was asked and does not know either."),
+        gettext_lazy("Look for the document in the application: is its effect there?"),
     ),
     Doubt.RESOLVER_FAILED: Reason(
-        "Resolver failed",
-        "The resolver could not answer: it was not available, or ended with an error.",
-        "Fix the resolver and ask it again.",
+        gettext_lazy("Resolver failed"),
+        gettext_lazy("The resolver could not answer: it was not available, or ended with an error."),
+        gettext_lazy("Fix the resolver and ask it again."),
     ),
     Doubt.RESOLVER_NONSENSE: Reason(
-        "Resolver's answer unknown",
-        "The resolver answered something that is neither NEW nor DUPLICATE nor IN DOUBT.",
-        "Fix the resolver and ask it again.",
+        gettext_lazy("Resolver's answer unknown"),
+        gettext_lazy("The resolver answered something that is neither NEW nor DUPLICATE nor IN DOUBT."),
+        gettext_lazy("Fix the resolver and ask it again."),
     ),
     Doubt.MISFIT: Reason(
-        "Does not fit its schema",
-        "The document does not fit the schema of its service and action, which holds such documents: no application "
-        "has been given it.",
-        "Look at what does not fit, and ask the partner for a corrected document; or hand it over as it is.",
+        gettext_lazy("Does not fit its schema"),
+        gettext_lazy(
+            "The document does not fit the schema of its service and action, which holds such documents: no "
+            "application has been given it."
+        ),
+        gettext_lazy(
+            "Look at what does not fit, and ask the partner for a corrected document; or hand it over as it is."
+        ),
     ),
 }
 
@@ -99,8 +113,8 @@ def reason(code: str) -> Reason:
     known = REASONS.get(code)
     if known is not None:
         return known
-    label = code.replace("_", " ").capitalize() or "No reason recorded"
-    return Reason(label, f"{label}.", "Look for the document in the application.")
+    label = code.replace("_", " ").capitalize() or _("No reason recorded")
+    return Reason(label, f"{label}.", _("Look for the document in the application."))
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,9 +159,12 @@ class OutboundGroup:
         return found.pop() if len(found) == 1 else ""
 
     @property
-    def asked(self) -> list[tuple[PartnerAnswer | None, int]]:
-        """Answers with their counts for people; None = not asked."""
-        return [(PartnerAnswer(answer) if answer else None, count) for answer, count in sorted(self.answers.items())]
+    def asked(self) -> list[tuple[str, str, int]]:
+        """Answers, their words, and their counts for people; "" = not asked."""
+        return [
+            (answer, inside(PartnerAnswer(answer).label) if answer else _("not asked"), count)
+            for answer, count in sorted(self.answers.items())
+        ]
 
     @property
     def reason(self) -> Reason:
@@ -293,7 +310,7 @@ class AnswerGroup:
 
     @property
     def label(self) -> str:
-        return PartnerAnswer(self.answer).label if self.answer else "Not asked yet"
+        return PartnerAnswer(self.answer).label if self.answer else _("Not asked yet")
 
     @property
     def suggestion(self) -> str:

@@ -9,19 +9,22 @@ from datetime import datetime
 
 from django.db import connection
 from django.db.models import Case, Count, IntegerField, Max, Prefetch, Q, QuerySet, Value, When
+from django.utils.translation import gettext as _
+from django.utils.translation import ngettext
 
 from messaging import causes
 from messaging.access.selectors import reach
 from messaging.causes import Cause
 from messaging.choices import TRIGGER_LOOKS, Consult, JoinType, Look, ServiceKind, TriggerState
 from messaging.exceptions import NotFound
-from messaging.journal.wording import lasting, span
+from messaging.journal.wording import span
 from messaging.models import AuditEntry, Trigger
 from messaging.overview.selectors.health import OVERDUE_SECONDS
 from messaging.pairs.selectors.diagnosis_parts import Diagnosis, workers_behind
 from partners import visibility
 from partners.choices import ServiceDirection, VersionState
 from partners.models import AgreementService
+from rmhub.language import number
 
 # A queue may be long: nobody reads an exact number beyond this, and counting further would cost.
 MOST = 10_000
@@ -52,39 +55,47 @@ def diagnose(trigger: Trigger, backlog: Backlog, now: datetime, *, changed_at: d
 
     `changed_at`: when a person last entered something else. What is newer than the suspension decides what is said.
     """
-    since = lasting(trigger.changed_at, now)
+    since = span((now - trigger.changed_at).total_seconds()) if trigger.changed_at is not None else ""
     if trigger.state == TriggerState.SUSPENDED:
         return _suspended(trigger, backlog, since, now, changed_at)
     if trigger.state == TriggerState.DISABLED:
+        outlook = ngettext(
+            "{count} document waits until it is enabled.", "{count} documents wait until it is enabled.", backlog.held
+        )
         return Diagnosis(
             trigger.state,
-            f"Disabled{since}.",
-            why="Documents that come now make no delivery to it.",
-            outlook=_waits(backlog, "wait until it is enabled"),
-            advice="Enable it to take documents again; those that came meanwhile are not handed over later.",
-            short="Takes no documents",
+            _("Disabled for {span}.").format(span=since) if since else _("Disabled."),
+            why=_("Documents that come now make no delivery to it."),
+            outlook=_waits(backlog, outlook),
+            advice=_("Enable it to take documents again; those that came meanwhile are not handed over later."),
+            short=_("Takes no documents"),
         )
     return _active(trigger, backlog, now)
 
 
 def _suspended(trigger: Trigger, backlog: Backlog, since: str, now: datetime, changed_at: datetime | None) -> Diagnosis:
     cause = causes.lookup(trigger.cause)
-    why, advice = _newer(trigger, cause, now, changed_at) or (cause.sentence, cause.action)
+    why, advice = _newer(trigger, cause, now, changed_at) or (str(cause.sentence), str(cause.action))
     asked = trigger.monitor_due_at if trigger.monitor != Consult.NONE else None
     if asked is not None:
-        outlook = "Its resource monitor is asked again, and resumes it when it says that the resources are there."
+        outlook = _("Its resource monitor is asked again, and resumes it when it says that the resources are there.")
         late = (now - asked).total_seconds()
         if late > OVERDUE_SECONDS:
             outlook, advice = workers_behind(late)
     else:
-        outlook = "Nothing is handed over until somebody resumes it."
+        outlook = _("Nothing is handed over until somebody resumes it.")
+    waiting = ngettext(
+        "{count} document waits; those that come now wait behind them.",
+        "{count} documents wait; those that come now wait behind them.",
+        backlog.held,
+    )
     return Diagnosis(
         trigger.state,
-        f"Suspended{since}.",
+        _("Suspended for {span}.").format(span=since) if since else _("Suspended."),
         why=why,
-        outlook=f"{_waits(backlog, 'wait; those that come now wait behind them')} {outlook}",
+        outlook=f"{_waits(backlog, waiting)} {outlook}",
         advice=advice,
-        short=cause.label,
+        short=str(cause.label),
         cause=cause,
         next_at=asked,
     )
@@ -97,38 +108,45 @@ def _newer(trigger: Trigger, cause: Cause, now: datetime, changed_at: datetime |
     suspended = trigger.changed_at
     if suspended is None or trigger.cause in _ONLY_PEOPLE_KNOW:
         return None
-    before = f"It was suspended for “{cause.label}”."
+    before = _("It was suspended for “{cause}”.").format(cause=cause.label)
     worked = trigger.last_success_at
     if worked is not None and suspended < worked <= now and (changed_at is None or changed_at <= worked):
-        return f"A document was processed {span((now - worked).total_seconds())} ago. {before}", "Resume it."
+        said = _("A document was processed {span} ago.").format(span=span((now - worked).total_seconds()))
+        return f"{said} {before}", _("Resume it.")
     if changed_at is not None and suspended < changed_at <= now:
         ago = span((now - changed_at).total_seconds())
-        said = f"Its settings were changed {ago} ago, and nothing was handed over since. {before}"
-        return said, "Resume it to see whether it works now."
+        said = _("Its settings were changed {span} ago, and nothing was handed over since.").format(span=ago)
+        return f"{said} {before}", _("Resume it to see whether it works now.")
     return None
 
 
 def _active(trigger: Trigger, backlog: Backlog, now: datetime) -> Diagnosis:
     if not backlog.held:
-        return Diagnosis(trigger.state, "Nothing waits.", outlook=_people(backlog), short="Nothing waits")
+        return Diagnosis(trigger.state, _("Nothing waits."), outlook=_people(backlog), short=_("Nothing waits"))
     parts = []
     if backlog.running:
-        verb = "taken" if trigger.kind == ServiceKind.PULL else "in progress"
-        parts.append(f"{_number(backlog.running)} {verb}")
+        taken = _("{count} taken") if trigger.kind == ServiceKind.PULL else _("{count} in progress")
+        parts.append(taken.format(count=_number(backlog.running)))
     if backlog.waiting:
-        parts.append(f"{_number(backlog.waiting)} waiting")
+        parts.append(_("{count} waiting").format(count=_number(backlog.waiting)))
     short = ", ".join(parts)
     why, advice = [], ""
     if backlog.waiting and backlog.oldest_at is not None:
-        why.append(f"The oldest has waited{lasting(backlog.oldest_at, now)}.")
+        waited = span((now - backlog.oldest_at).total_seconds())
+        why.append(_("The oldest has waited for {span}.").format(span=waited))
     if trigger.failing_since is not None:
         ago = span((now - trigger.failing_since).total_seconds())
-        why.append(f"Handing over failed {ago} ago, and has not succeeded since.")
+        why.append(_("Handing over failed {span} ago, and has not succeeded since.").format(span=ago))
     elif late := _late(trigger, backlog, now):
-        why.append(f"It was due {span(late)} ago, and no worker has taken it up.")
+        why.append(_("It was due {span} ago, and no worker has taken it up.").format(span=span(late)))
         advice = workers_behind(late)[1]
     return Diagnosis(
-        trigger.state, f"{short.capitalize()}.", " ".join(why), outlook=_people(backlog), advice=advice, short=short
+        trigger.state,
+        f"{short[:1].upper()}{short[1:]}.",
+        " ".join(why),
+        outlook=_people(backlog),
+        advice=advice,
+        short=short,
     )
 
 
@@ -142,25 +160,21 @@ def _late(trigger: Trigger, backlog: Backlog, now: datetime) -> float:
 
 def _people(backlog: Backlog) -> str:
     """What no machine goes on with."""
-    parts = []
+    counts = {"in_doubt": _number(backlog.in_doubt), "failed": _number(backlog.failed)}
+    if backlog.in_doubt and backlog.failed:
+        return _("{in_doubt} in doubt and {failed} failed: a person decides.").format(**counts)
     if backlog.in_doubt:
-        parts.append(f"{_number(backlog.in_doubt)} in doubt")
-    if backlog.failed:
-        parts.append(f"{_number(backlog.failed)} failed")
-    return f"{' and '.join(parts)}: a person decides." if parts else ""
+        return _("{in_doubt} in doubt: a person decides.").format(**counts)
+    return _("{failed} failed: a person decides.").format(**counts) if backlog.failed else ""
 
 
 def _waits(backlog: Backlog, how: str) -> str:
-    count = backlog.held
-    if not count:
-        return "Nothing waits."
-    if count == 1:
-        return f"1 document {how.replace('wait', 'waits', 1)}."
-    return f"{_number(count)} documents {how}."
+    """`how`: with a place for the count, of this many."""
+    return how.format(count=_number(backlog.held)) if backlog.held else _("Nothing waits.")
 
 
 def _number(count: int) -> str:
-    return f"{count:,}" if count < MOST else f"{MOST:,} or more"
+    return number(count) if count < MOST else _("{count} or more").format(count=number(MOST))
 
 
 # What a person enters that may fix what a trigger was suspended for.
@@ -216,7 +230,7 @@ def trigger(reference: str | uuid.UUID) -> Trigger:
     """One trigger without its secret, by id (`trg_...`) or name. Raises NotFound."""
     found = triggers().filter(reach.named("trg", reference, "name")).first()
     if found is None:
-        raise NotFound(f"There is no trigger {reference}.")
+        raise NotFound(_("There is no trigger {name}.").format(name=reference))
     return found
 
 
@@ -301,14 +315,19 @@ def known_documents() -> list[tuple[str, str]]:
 def subscription(trigger: Trigger) -> str:
     """Which documents it takes, e.g. `Orders / New of agreement TPA-7 with Globex`."""
     if trigger.member_of is not None:
-        return f"What {trigger.member_of.name} takes, together with its other members"
+        return _("What {trigger} takes, together with its other members").format(trigger=trigger.member_of.name)
     named = [f"{one['service']} / {one['action']}" for one in trigger.documents]
     if len(named) > 3:
-        named = [*named[:3], f"{len(named) - 3} more"]
-    what = ", ".join(named) or "Every document"
+        more = ngettext("{count} more", "{count} more", len(named) - 3).format(count=number(len(named) - 3))
+        named = [*named[:3], more]
+    what = ", ".join(named) or _("Every document")
     if trigger.agreement is not None:
-        return f"{what} of agreement {trigger.agreement} with {trigger.agreement.partner}"
-    return f"{what} from {trigger.party}" if trigger.party is not None else f"{what} from every partner"
+        return _("{documents} of agreement {agreement} with {partner}").format(
+            documents=what, agreement=trigger.agreement, partner=trigger.agreement.partner
+        )
+    if trigger.party is not None:
+        return _("{documents} from {partner}").format(documents=what, partner=trigger.party)
+    return _("{documents} from every partner").format(documents=what)
 
 
 def target(trigger: Trigger) -> str:
@@ -316,8 +335,8 @@ def target(trigger: Trigger) -> str:
     return {
         ServiceKind.HTTP.value: trigger.url,
         ServiceKind.CALLABLE.value: trigger.callable_name,
-        ServiceKind.PULL.value: "pull queue",
-        ServiceKind.ATOMIC.value: "its members, all of them or none",
+        ServiceKind.PULL.value: _("pull queue"),
+        ServiceKind.ATOMIC.value: _("its members, all of them or none"),
     }[trigger.kind]
 
 
@@ -328,65 +347,123 @@ def policy(trigger: Trigger) -> list[str]:
     said = []
     if trigger.kind == ServiceKind.ATOMIC:
         within = span(trigger.timeout)
-        said.append(f"Hands a document to all members in one transaction, which they have {within} to vote in.")
-        said.append("A member that fails or votes no has it rolled back everywhere; then it is handed over again.")
-    if not trigger.detect_duplicates:
-        said.append("Looks for no duplicates: every document is processed, also one that was processed before.")
-    elif trigger.use_history:
-        said.append(f"Keeps a document history for {span(trigger.history_ttl)}: what is in it is not processed again.")
-    else:
-        said.append("Keeps no history: only a document that was handed over before is suspected.")
-    if trigger.detect_duplicates and trigger.document_id_path:
-        said.append(f"Identifies a document by its own id, at {trigger.document_id_path}.")
-    if trigger.detect_duplicates:
-        if trigger.resolver == Consult.NONE:
-            said.append("Has no resolver: what the history cannot decide is in doubt, and a person decides.")
-        else:
-            named = trigger.resolver_url if trigger.resolver == Consult.HTTP else trigger.resolver_callable
-            then = "the trigger is suspended" if trigger.resolver_failure == "suspend" else "the document is in doubt"
-            said.append(
-                f"Asks its resolver {named} about what the history cannot decide; if that cannot answer, {then}."
+        said.append(
+            _("Hands a document to all members in one transaction, which they have {span} to vote in.").format(
+                span=within
             )
+        )
+        said.append(_("A member that fails or votes no has it rolled back everywhere; then it is handed over again."))
+    if not trigger.detect_duplicates:
+        said.append(_("Looks for no duplicates: every document is processed, also one that was processed before."))
+    elif trigger.use_history:
+        said.append(
+            _("Keeps a document history for {span}: what is in it is not processed again.").format(
+                span=span(trigger.history_ttl)
+            )
+        )
+    else:
+        said.append(_("Keeps no history: only a document that was handed over before is suspected."))
+    if trigger.detect_duplicates and trigger.document_id_path:
+        said.append(_("Identifies a document by its own id, at {path}.").format(path=trigger.document_id_path))
+    if trigger.detect_duplicates:
+        said.append(_resolver(trigger))
     if trigger.kind == ServiceKind.PULL:
-        said.append(f"A consumer has {span(trigger.lease_seconds)} to complete a document that it took.")
+        within = span(trigger.lease_seconds)
+        said.append(_("A consumer has {span} to complete a document that it took.").format(span=within))
     else:
         said.append(_retries(trigger))
     said.append(_order(trigger))
     if trigger.suspend_on_error:
-        said.append("A service that ends with an error suspends it.")
+        said.append(_("A service that ends with an error suspends it."))
     if trigger.join_type != JoinType.NONE:
-        within = span(trigger.join_timeout)
-        said.append(f"Joins the documents of a conversation: {trigger.get_join_type_display()}, within {within}.")
+        said.append(
+            _("Joins the documents of a conversation: {type}, within {span}.").format(
+                type=trigger.get_join_type_display(), span=span(trigger.join_timeout)
+            )
+        )
     if trigger.answers:
-        said.append("What the service answers is what the partner of a synchronous exchange gets.")
+        said.append(_("What the service answers is what the partner of a synchronous exchange gets."))
     if trigger.silent_after:
-        said.append(f"Without a document for {span(trigger.silent_after)} it is an incident.")
+        said.append(_("Without a document for {span} it is an incident.").format(span=span(trigger.silent_after)))
     return said
+
+
+def _resolver(trigger: Trigger) -> str:
+    if trigger.resolver == Consult.NONE:
+        return _("Has no resolver: what the history cannot decide is in doubt, and a person decides.")
+    named = trigger.resolver_url if trigger.resolver == Consult.HTTP else trigger.resolver_callable
+    said = (
+        _(
+            "Asks its resolver {resolver} about what the history cannot decide; if that cannot answer, the trigger is "
+            "suspended."
+        )
+        if trigger.resolver_failure == "suspend"
+        else _(
+            "Asks its resolver {resolver} about what the history cannot decide; if that cannot answer, the document is "
+            "in doubt."
+        )
+    )
+    return said.format(resolver=named)
 
 
 def _membership(trigger: Trigger) -> list[str]:
     assert trigger.member_of is not None
-    said = [f"Takes part in the transactions of {trigger.member_of.name}, which decides what is handed over, and when."]
+    said = [
+        _("Takes part in the transactions of {trigger}, which decides what is handed over, and when.").format(
+            trigger=trigger.member_of.name
+        )
+    ]
     if trigger.atomic_agreement is not None:
-        said.append(f"Its application registers and votes under the agreement {trigger.atomic_agreement}.")
+        said.append(
+            _("Its application registers and votes under the agreement {agreement}.").format(
+                agreement=trigger.atomic_agreement
+            )
+        )
     if trigger.kind == ServiceKind.CALLABLE:
-        said.append("It runs when all others have voted, in the transaction of the commit record.")
+        said.append(_("It runs when all others have voted, in the transaction of the commit record."))
     return said
 
 
 def _retries(trigger: Trigger) -> str:
-    every = f"every {span(trigger.retry_interval)}" if trigger.retry_interval else "at once"
+    every = _("every {span}").format(span=span(trigger.retry_interval)) if trigger.retry_interval else _("at once")
     if trigger.retry_until == "success":
-        return f"A service that is not available is tried {every} until it succeeds."
-    then = "the trigger is suspended" if trigger.when_exhausted == "suspend" else "the document fails"
+        return _("A service that is not available is tried {every} until it succeeds.").format(every=every)
+    suspends = trigger.when_exhausted == "suspend"
     if not trigger.max_retries:
-        return f"A service that is not available is not retried: {then}."
-    times = "once more" if trigger.max_retries == 1 else f"{trigger.max_retries} more times"
-    return f"A service that is not available is tried {times}, {every}; then {then}."
+        return (
+            _("A service that is not available is not retried: the trigger is suspended.")
+            if suspends
+            else _("A service that is not available is not retried: the document fails.")
+        )
+    said = (
+        ngettext(
+            "A service that is not available is tried once more, {every}; then the trigger is suspended.",
+            "A service that is not available is tried {count} more times, {every}; then the trigger is suspended.",
+            trigger.max_retries,
+        )
+        if suspends
+        else ngettext(
+            "A service that is not available is tried once more, {every}; then the document fails.",
+            "A service that is not available is tried {count} more times, {every}; then the document fails.",
+            trigger.max_retries,
+        )
+    )
+    return said.format(count=number(trigger.max_retries), every=every)
 
 
 def _order(trigger: Trigger) -> str:
-    limit = "one document" if trigger.concurrency == 1 else f"{trigger.concurrency} documents"
     if trigger.ordered:
-        return f"Processes the documents of a pair one after the other, and up to {limit} of different pairs at a time."
-    return f"Processes up to {limit} at a time, in any order."
+        said = ngettext(
+            "Processes the documents of a pair one after the other, and up to one document of different pairs at a "
+            "time.",
+            "Processes the documents of a pair one after the other, and up to {count} documents of different pairs at "
+            "a time.",
+            trigger.concurrency,
+        )
+    else:
+        said = ngettext(
+            "Processes up to one document at a time, in any order.",
+            "Processes up to {count} documents at a time, in any order.",
+            trigger.concurrency,
+        )
+    return said.format(count=number(trigger.concurrency))

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 
 from django.db import transaction
 from django.db.models import Q
+from django.utils.translation import gettext as _
 
 from messaging import dispatch
 from messaging.choices import Consult, DeliveryState, ServiceKind, TriggerState
@@ -37,6 +38,7 @@ from messaging.profiles.stream import receipts
 from messaging.protocol.errors import IllegalTransition
 from messaging.protocol.processing import Doubt, move, redelivered
 from rmhub.ids import uuid7
+from rmhub.language import inside
 
 __all__ = [
     "MAX_REMIND",
@@ -245,7 +247,7 @@ def _refuse_second_run(delivery: Delivery, begun: DocumentStarted | None) -> Non
     """Of several copies of one document that are in doubt, one is resubmitted."""
     if _in_work_elsewhere(begun, delivery):
         raise WrongState(
-            "Another copy of this document is being processed by the trigger: wait for its end.",
+            _("Another copy of this document is being processed by the trigger: wait for its end."),
             state=delivery.state,
             code="copy_in_work",
         )
@@ -254,7 +256,7 @@ def _refuse_second_run(delivery: Delivery, begun: DocumentStarted | None) -> Non
     )
     if delivery.document_id and ended.exclude(delivery_id=delivery.pk).exclude(outcome=history.ERROR).exists():
         raise WrongState(
-            "Another copy of this document has been processed meanwhile: mark this one as processed already.",
+            _("Another copy of this document has been processed meanwhile: mark this one as processed already."),
             state=delivery.state,
             code="copy_completed",
         )
@@ -267,8 +269,9 @@ def _locked(delivery_id: uuid.UUID, expected_version: int | None) -> tuple[Deliv
     delivery = existing(Delivery.objects.select_for_update(of=("self",), no_key=True), delivery_id)
     if expected_version is not None and delivery.version != expected_version:
         raise Stale(
-            f"This delivery changed since you looked at it; it is {delivery.get_state_display().lower()} now. "
-            "Look again before you decide.",
+            _("This delivery changed since you looked at it; it is {state} now. Look again before you decide.").format(
+                state=inside(delivery.get_state_display())
+            ),
             version=delivery.version,
         )
     return delivery, trigger
@@ -276,17 +279,23 @@ def _locked(delivery_id: uuid.UUID, expected_version: int | None) -> tuple[Deliv
 
 def _why_not(delivery: Delivery, trigger: Trigger, decision: str) -> str:
     if delivery.state == DeliveryState.SETTLED:
-        how = {"duplicate": "marked as processed already", "resubmit": "resubmitted"}.get(delivery.decision, "settled")
-        return f"This delivery was {how} by {delivery.decided_by}: it is settled once only."
+        said = {
+            "duplicate": _("This delivery was marked as processed already by {who}: it is settled once only."),
+            "resubmit": _("This delivery was resubmitted by {who}: it is settled once only."),
+        }.get(delivery.decision, _("This delivery was settled by {who}: it is settled once only."))
+        return said.format(who=delivery.decided_by)
     if delivery.state == DeliveryState.DUPLICATE:
-        return "This is a duplicate: the trigger has processed the document before. Duplicates cannot be resubmitted."
+        return _(
+            "This is a duplicate: the trigger has processed the document before. Duplicates cannot be resubmitted."
+        )
     if delivery.state not in (DeliveryState.IN_DOUBT, DeliveryState.FAILED):
-        return f"This delivery is {delivery.get_state_display().lower()}: there is nothing to settle."
+        word = inside(delivery.get_state_display())
+        return _("This delivery is {state}: there is nothing to settle.").format(state=word)
     if trigger.state == TriggerState.DISABLED:
-        return f"{trigger.name} is disabled and processes nothing: enable it first."
+        return _("{trigger} is disabled and processes nothing: enable it first.").format(trigger=trigger.name)
     if decision == Decision.ASK and trigger.resolver == Consult.NONE:
-        return f"{trigger.name} has no resolver to ask: look into the application and decide."
-    return "The application's service has answered: a resolver has nothing to say about it. Mark it, or resubmit it."
+        return _("{trigger} has no resolver to ask: look into the application and decide.").format(trigger=trigger.name)
+    return _("The application's service has answered: a resolver has nothing to say about it. Mark it, or resubmit it.")
 
 
 def _resolve_if_last(trigger: Trigger, settlement: Settlement) -> list[Event]:

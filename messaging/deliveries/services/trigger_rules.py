@@ -9,6 +9,7 @@ from typing import Any, TypedDict
 
 from django.core.exceptions import ValidationError
 from django.db import models
+from django.utils.translation import gettext as _
 
 from messaging import applications, profile
 from messaging.choices import Consult, DeliveryState, JoinType, ServiceKind, TriggerState
@@ -19,6 +20,7 @@ from messaging.protocol import document_ids
 from partners.models import AgreementVersion
 from partners.services.writing import is_clean
 from partners.transports import HTTP, uri_fault
+from rmhub.language import gettext_lazy
 
 MAX_DOCUMENTS = 100
 MAX_TEXT = 255
@@ -81,7 +83,8 @@ def apply_values(trigger: Trigger, values: TriggerValues) -> None:
             if kind == chosen:
                 continue
             if str(values.get(field) or "").strip():
-                errors[field] = [f"This is used by the kind “{kind}” only, and “{chosen}” is chosen: leave it empty."]
+                said = _("This is used by the kind “{kind}” only, and “{chosen}” is chosen: leave it empty.")
+                errors[field] = [said.format(kind=kind, chosen=chosen)]
             setattr(trigger, field, "")
     if errors:
         raise InvalidSubmission(errors)
@@ -109,7 +112,7 @@ def check(
         and Delivery.objects.filter(trigger=trigger, state=DeliveryState.JOINED, part_of__isnull=False).exists()
     ):
         errors["join_type"] = [
-            "Documents wait in joins of this trigger: let these complete or expire before you change the join."
+            _("Documents wait in joins of this trigger: let these complete or expire before you change the join.")
         ]
     if was_kind:
         errors |= _moves(trigger, was_kind=was_kind, was_member_of=was_member_of)
@@ -139,7 +142,7 @@ def _address(chooser: str, kind: str, field: str) -> Callable[[Trigger], str | N
             return None
         address = getattr(trigger, field)
         if not address:
-            return "Enter the address, such as http://orders.internal:8080/documents."
+            return _("Enter the address, such as {example}.").format(example="http://orders.internal:8080/documents")
         fault = uri_fault(address, HTTP.name)
         return fault[1] if fault else None
 
@@ -147,15 +150,20 @@ def _address(chooser: str, kind: str, field: str) -> Callable[[Trigger], str | N
 
 
 def _registered(
-    chooser: str, kind: str, field: str, known: Mapping[str, object], what: str
+    chooser: str, kind: str, field: str, known: Mapping[str, object], missing: str, unknown: str
 ) -> Callable[[Trigger], str | None]:
+    """`missing`, `unknown`: what is said when nothing is named, and when nobody registers `{name}`."""
+
     def broken(trigger: Trigger) -> str | None:
         name = getattr(trigger, field)
         if getattr(trigger, chooser) != kind or name in known:
             return None
-        names = ", ".join(sorted(known)) or "none: no installed application registers one"
-        asked = f"No installed application registers a {what} named {name!r}." if name else f"Name the {what}."
-        return f"{asked} Registered: {names}."
+        asked = str(unknown).format(name=repr(name)) if name else str(missing)
+        if not known:
+            registered = _("Registered: none: no installed application registers one.")
+        else:
+            registered = _("Registered: {names}.").format(names=", ".join(sorted(known)))
+        return f"{asked} {registered}"
 
     return broken
 
@@ -164,29 +172,33 @@ def _no_answers(trigger: Trigger) -> str | None:
     if not trigger.answers:
         return None
     if trigger.kind == ServiceKind.PULL:
-        return "Nobody can wait for the answer of a pull queue: switch this off, or choose another kind of service."
+        return _("Nobody can wait for the answer of a pull queue: switch this off, or choose another kind of service.")
     if trigger.join_type != JoinType.NONE:
-        return "A join has no single sender to answer: switch this off, or remove the join."
+        return _("A join has no single sender to answer: switch this off, or remove the join.")
     return None
 
 
 def _join_needs_types(trigger: Trigger) -> str | None:
     if trigger.join_type not in (JoinType.ALL, JoinType.ONLY_ONE) or len(trigger.documents) >= 2:
         return None
-    return "This join is made of documents of different types: name at least two services and actions, one for each."
+    return _("This join is made of documents of different types: name at least two services and actions, one for each.")
 
 
 def _agreement_of_party(trigger: Trigger) -> str | None:
     agreement, party = trigger.agreement, trigger.party
     if agreement is None or party is None or agreement.partner_id == party.pk:
         return None
-    return f"{agreement} is an agreement with {agreement.partner}, not with {party}: choose one, or leave one open."
+    return _("{agreement} is an agreement with {partner}, not with {party}: choose one, or leave one open.").format(
+        agreement=agreement, partner=agreement.partner, party=party
+    )
 
 
 def _party_is_partner(trigger: Trigger) -> str | None:
     if trigger.party is None or not trigger.party.is_own:
         return None
-    return f"{trigger.party} is ours, and documents come from partners: choose a partner, or leave it open."
+    return _("{party} is ours, and documents come from partners: choose a partner, or leave it open.").format(
+        party=trigger.party
+    )
 
 
 def _path(trigger: Trigger) -> str | None:
@@ -195,7 +207,7 @@ def _path(trigger: Trigger) -> str | None:
     try:
         document_ids.check_path(trigger.document_id_path)
     except ValueError as error:
-        return f"This leads nowhere in a document: write {error}."
+        return _("This leads nowhere in a document: write {path}.").format(path=error)
     return None
 
 
@@ -213,9 +225,9 @@ def _member_of(trigger: Trigger) -> str | None:
     if whole is None:
         return None
     if whole.kind != ServiceKind.ATOMIC:
-        return f"{whole.name} is not of the kind “atomic”: only such a trigger has members."
+        return _("{trigger} is not of the kind “atomic”: only such a trigger has members.").format(trigger=whole.name)
     if trigger.kind not in _MEMBERS:
-        return "Only an HTTP service or a callable can be a member: choose one of these kinds."
+        return _("Only an HTTP service or a callable can be a member: choose one of these kinds.")
     return None
 
 
@@ -223,7 +235,9 @@ def _no_documents(trigger: Trigger) -> str | None:
     """A member's documents are those of the trigger that it belongs to."""
     if trigger.member_of is None or not (trigger.documents or trigger.party_id or trigger.agreement_id):
         return None
-    return f"{trigger.member_of.name} says which documents there are: leave partner, agreement and documents open."
+    return _("{trigger} says which documents there are: leave partner, agreement and documents open.").format(
+        trigger=trigger.member_of.name
+    )
 
 
 def _nothing_of_its_own(trigger: Trigger) -> str | None:
@@ -233,17 +247,19 @@ def _nothing_of_its_own(trigger: Trigger) -> str | None:
     used = [
         name
         for name, is_set in (
-            ("a resolver", trigger.resolver != Consult.NONE),
-            ("a resource monitor", trigger.monitor != Consult.NONE),
-            ("a join", trigger.join_type != JoinType.NONE),
-            ("answers to synchronous exchanges", trigger.answers),
-            ("silence", trigger.silent_after > 0),
+            (_("a resolver"), trigger.resolver != Consult.NONE),
+            (_("a resource monitor"), trigger.monitor != Consult.NONE),
+            (_("a join"), trigger.join_type != JoinType.NONE),
+            (_("answers to synchronous exchanges"), trigger.answers),
+            (_("silence"), trigger.silent_after > 0),
         )
         if is_set
     ]
     if not used:
         return None
-    return f"{trigger.member_of.name} is what decides about documents: remove here {', '.join(used)}."
+    return _("{trigger} is what decides about documents: remove here {names}.").format(
+        trigger=trigger.member_of.name, names=", ".join(used)
+    )
 
 
 def _atomic_agreement(trigger: Trigger) -> str | None:
@@ -251,12 +267,12 @@ def _atomic_agreement(trigger: Trigger) -> str | None:
     wanted = trigger.member_of is not None and trigger.kind == ServiceKind.HTTP
     chosen = trigger.atomic_agreement
     if not wanted:
-        return "Only an HTTP service that is a member needs this agreement: leave it open." if chosen else None
+        return _("Only an HTTP service that is a member needs this agreement: leave it open.") if chosen else None
     if chosen is None:
-        return "Name the agreement (profile wsat) under which the application takes part in transactions."
+        return _("Name the agreement (profile wsat) under which the application takes part in transactions.")
     atomic = profile.names(lambda one: not one.carries_documents)
     if not AgreementVersion.objects.filter(agreement=chosen, profile__in=atomic).exists():
-        return f"{chosen} is not an agreement of the profile wsat: choose one that is."
+        return _("{agreement} is not an agreement of the profile wsat: choose one that is.").format(agreement=chosen)
     return _agreement_taken(trigger)
 
 
@@ -272,24 +288,24 @@ def _agreement_taken(trigger: Trigger) -> str | None:
     other = others.filter(atomic_agreement=trigger.atomic_agreement_id).first()
     if other is None:
         return None
-    return (
-        f"{other.name} takes part in {whole.name} under {trigger.atomic_agreement} already: each member needs an "
-        "agreement of its own, so that the hub knows which application has registered."
-    )
+    return _(
+        "{member} takes part in {trigger} under {agreement} already: each member needs an agreement of its own, so "
+        "that the hub knows which application has registered."
+    ).format(member=other.name, trigger=whole.name, agreement=trigger.atomic_agreement)
 
 
 def _exactly_once(trigger: Trigger) -> str | None:
     """An abort is handed over again, which only the document history can tell from a copy."""
     if trigger.kind != ServiceKind.ATOMIC or (trigger.detect_duplicates and trigger.use_history):
         return None
-    return "An atomic trigger relies on its document history: switch duplicate detection and history on."
+    return _("An atomic trigger relies on its document history: switch duplicate detection and history on.")
 
 
 def _one_answer(trigger: Trigger) -> str | None:
     """Nobody can wait for several services."""
     if trigger.kind != ServiceKind.ATOMIC or not trigger.answers:
         return None
-    return "Several services have no single answer to give: switch this off, or choose another kind of service."
+    return _("Several services have no single answer to give: switch this off, or choose another kind of service.")
 
 
 def _moves(trigger: Trigger, *, was_kind: str, was_member_of: uuid.UUID | None) -> dict[str, list[str]]:
@@ -297,14 +313,16 @@ def _moves(trigger: Trigger, *, was_kind: str, was_member_of: uuid.UUID | None) 
     errors: dict[str, list[str]] = {}
     if was_kind != trigger.kind and ServiceKind.ATOMIC in (was_kind, trigger.kind):
         if Trigger.objects.filter(member_of=trigger).exists():
-            errors["kind"] = ["It has members: remove them before you change the kind."]
+            errors["kind"] = [_("It has members: remove them before you change the kind.")]
         elif Delivery.objects.filter(trigger=trigger, state=DeliveryState.RUNNING).exists():
-            errors["kind"] = ["Documents are in progress: suspend the trigger, and change the kind when they are done."]
+            errors["kind"] = [
+                _("Documents are in progress: suspend the trigger, and change the kind when they are done.")
+            ]
     if trigger.member_of_id is not None and was_member_of != trigger.member_of_id:
         if was_member_of is None and trigger.state != TriggerState.DISABLED:
-            errors["member_of"] = ["It takes documents by itself: disable it first."]
+            errors["member_of"] = [_("It takes documents by itself: disable it first.")]
         elif Delivery.objects.filter(trigger=trigger, state__in=OPEN_STATES).exists():
-            errors["member_of"] = ["Documents wait in its own queue: let them be processed first."]
+            errors["member_of"] = [_("Documents wait in its own queue: let them be processed first.")]
     return errors
 
 
@@ -314,7 +332,14 @@ RULES: tuple[Rule, ...] = (
     Rule("url", _address("kind", ServiceKind.HTTP, "url")),
     Rule(
         "callable_name",
-        _registered("kind", ServiceKind.CALLABLE, "callable_name", applications.SERVICES, "service"),
+        _registered(
+            "kind",
+            ServiceKind.CALLABLE,
+            "callable_name",
+            applications.SERVICES,
+            gettext_lazy("Name the service."),
+            gettext_lazy("No installed application registers a service named {name}."),
+        ),
     ),
     Rule("answers", _no_answers),
     Rule("answers", _one_answer),
@@ -327,19 +352,35 @@ RULES: tuple[Rule, ...] = (
     Rule("resolver_url", _address("resolver", Consult.HTTP, "resolver_url")),
     Rule(
         "resolver_callable",
-        _registered("resolver", Consult.CALLABLE, "resolver_callable", applications.RESOLVERS, "resolver"),
+        _registered(
+            "resolver",
+            Consult.CALLABLE,
+            "resolver_callable",
+            applications.RESOLVERS,
+            gettext_lazy("Name the resolver."),
+            gettext_lazy("No installed application registers a resolver named {name}."),
+        ),
     ),
     Rule("monitor_url", _address("monitor", Consult.HTTP, "monitor_url")),
     Rule(
         "monitor_callable",
-        _registered("monitor", Consult.CALLABLE, "monitor_callable", applications.MONITORS, "monitor"),
+        _registered(
+            "monitor",
+            Consult.CALLABLE,
+            "monitor_callable",
+            applications.MONITORS,
+            gettext_lazy("Name the monitor."),
+            gettext_lazy("No installed application registers a monitor named {name}."),
+        ),
     ),
     Rule(
         "suspend_on_error",
         # Documents of a concurrent trigger have no order that a suspension could keep (spec 4; protocols 4.1).
         lambda t: (
-            "Only a trigger that processes in order can be suspended by an error: "
-            "choose “in order, pair by pair”, or switch this off."
+            _(
+                "Only a trigger that processes in order can be suspended by an error: choose “in order, pair by pair”, "
+                "or switch this off."
+            )
             if t.suspend_on_error and not t.ordered
             else None
         ),
@@ -355,47 +396,57 @@ def _unclean(trigger: Trigger) -> dict[str, list[str]]:
         if field.name in SETTINGS and isinstance(field, models.CharField):
             value = getattr(trigger, field.attname)
             if not isinstance(value, str):
-                errors[field.name] = ["A text is needed here."]
+                errors[field.name] = [_("A text is needed here.")]
             elif not is_clean(value):
-                errors[field.name] = ["There is a control character in this text: remove it."]
+                errors[field.name] = [_("There is a control character in this text: remove it.")]
     return errors
 
 
 def _documents_errors(trigger: Trigger) -> dict[str, list[str]]:
     """`documents` is a list of {"service", "action"}; brings each to exactly these two, without blanks around."""
     given: Any = trigger.documents
-    shape = (
-        'A list of {"service": …, "action": …} is needed; an action * stands for any, an empty list for all documents.'
+    shape = _("A list of {example} is needed; an action * stands for any, an empty list for all documents.").format(
+        example='{"service": …, "action": …}'
     )
     if not isinstance(given, list | tuple):
         return {"documents": [shape]}
     if len(given) > MAX_DOCUMENTS:
         return {
-            "documents": [f"At most {MAX_DOCUMENTS} services and actions: use * for the action, or several triggers."]
+            "documents": [
+                _("At most {count} services and actions: use * for the action, or several triggers.").format(
+                    count=MAX_DOCUMENTS
+                )
+            ]
         }
     taken: list[dict[str, str]] = []
     for number, entry in enumerate(given, start=1):
         if not isinstance(entry, Mapping) or set(entry) != {"service", "action"}:
-            return {"documents": [f"Entry {number}: {shape}"]}
+            return _entry(number, shape)
         service, action = entry["service"], entry["action"]
         if not isinstance(service, str) or not isinstance(action, str):
-            return {"documents": [f"Entry {number}: service and action are texts."]}
+            return _entry(number, _("service and action are texts."))
         service, action = service.strip(), action.strip()
         if not service or not action:
-            return {"documents": [f"Entry {number}: name the service and the action (* for any action)."]}
+            return _entry(number, _("name the service and the action (* for any action)."))
         if len(service) > MAX_TEXT or len(action) > MAX_TEXT or not is_clean(service) or not is_clean(action):
-            return {"documents": [f"Entry {number}: at most {MAX_TEXT} characters each, and no control characters."]}
+            said = _("at most {count} characters each, and no control characters.").format(count=MAX_TEXT)
+            return _entry(number, said)
         one = {"service": service, "action": action}
         if one in taken:
-            return {"documents": [f"Entry {number}: {service} / {action} is there already: remove it."]}
+            said = _("{service} / {action} is there already: remove it.").format(service=service, action=action)
+            return _entry(number, said)
         taken.append(one)
     trigger.documents = taken
     return {}
 
 
+def _entry(number: int, said: str) -> dict[str, list[str]]:
+    return {"documents": [_("Entry {number}: {said}").format(number=number, said=said)]}
+
+
 def _status_errors(trigger: Trigger) -> dict[str, list[str]]:
     given: Any = trigger.retry_statuses
-    sentence = "HTTP statuses from 400 to 599 that say: not processed, try again later."
+    sentence = _("HTTP statuses from 400 to 599 that say: not processed, try again later.")
     if not isinstance(given, list | tuple) or len(given) > 50:
         return {"retry_statuses": [sentence]}
     if any(isinstance(one, bool) or not isinstance(one, int) or not 400 <= one <= 599 for one in given):
@@ -406,12 +457,13 @@ def _status_errors(trigger: Trigger) -> dict[str, list[str]]:
 
 def _by_field(error: ValidationError) -> dict[str, list[str]]:
     found = {field: [str(sentence) for sentence in sentences] for field, sentences in error.message_dict.items()}
-    for field, what in (
-        ("party", "party"),
-        ("agreement", "agreement"),
-        ("atomic_agreement", "agreement"),
-        ("member_of", "trigger"),
-    ):
-        if field in found:
-            found[field] = [f"There is no such {what}: choose one that is registered, or leave it open."]
+    agreement = _("There is no such agreement: choose one that is registered, or leave it open.")
+    missing = {
+        "party": _("There is no such party: choose one that is registered, or leave it open."),
+        "agreement": agreement,
+        "atomic_agreement": agreement,
+        "member_of": _("There is no such trigger: choose one that is registered, or leave it open."),
+    }
+    for field in missing.keys() & found.keys():
+        found[field] = [missing[field]]
     return found

@@ -13,10 +13,11 @@ from datetime import datetime, timedelta
 from typing import Any, Unpack
 
 from django.db import transaction
+from django.utils.translation import gettext as _
 from django.views.decorators.debug import sensitive_variables
 
 from messaging import dispatch
-from messaging.choices import Consult, TriggerState
+from messaging.choices import TRIGGER_LOOKS, Consult, TriggerState
 from messaging.deliveries.services.trigger_rules import SETTINGS, TriggerValues, apply_values, check
 from messaging.engine import subscriptions
 from messaging.exceptions import Stale, WrongState
@@ -26,6 +27,7 @@ from messaging.models import Event, Trigger
 from messaging.models.base import existing
 from partners.secrets import encrypt
 from rmhub import clock
+from rmhub.language import inside
 
 BY_USER = "suspended_by_user"
 # What no monitor ends: somebody wanted it so, or has to look at the document that its service failed on.
@@ -280,20 +282,28 @@ def _require(trigger: Trigger, verb: str) -> None:
     possible = allowed_verbs(trigger)
     if verb not in possible:
         if verb == "leave":
-            said = f"{trigger.name} is not a member of another trigger."
+            said = _("{trigger} is not a member of another trigger.")
         elif trigger.member_of is not None:
-            said = f"{trigger.name} is a member of {trigger.member_of.name}: only that can be {_PAST[verb]}."
+            said = {
+                "suspend": _("{trigger} is a member of {whole}: only that can be suspended."),
+                "resume": _("{trigger} is a member of {whole}: only that can be resumed."),
+                "disable": _("{trigger} is a member of {whole}: only that can be disabled."),
+                "enable": _("{trigger} is a member of {whole}: only that can be enabled."),
+            }[verb]
         else:
-            said = f"{trigger.name} is {trigger.state}: it cannot be {_PAST[verb]}."
+            said = {
+                "suspend": _("{trigger} is {state}: it cannot be suspended."),
+                "resume": _("{trigger} is {state}: it cannot be resumed."),
+                "disable": _("{trigger} is {state}: it cannot be disabled."),
+                "enable": _("{trigger} is {state}: it cannot be enabled."),
+            }[verb]
+        whole = trigger.member_of.name if trigger.member_of is not None else ""
+        said = said.format(trigger=trigger.name, whole=whole, state=_word(trigger))
         raise WrongState(said, state=trigger.state, allowed=possible)
 
 
-_PAST = {
-    "suspend": "suspended",
-    "resume": "resumed",
-    "disable": "disabled",
-    "enable": "enabled",
-}
+def _word(trigger: Trigger) -> str:
+    return inside(TRIGGER_LOOKS[trigger.state].label)
 
 
 def _become(
@@ -336,7 +346,9 @@ def _locked(trigger_id: uuid.UUID, expected_version: int | None) -> Trigger:
     found = existing(Trigger.objects.select_for_update(of=("self",), no_key=True), trigger_id)
     if expected_version is not None and found.version != expected_version:
         raise Stale(
-            f"{found.name} changed since you looked at it; it is {found.state} now. Look again before you act.",
+            _("{trigger} changed since you looked at it; it is {state} now. Look again before you act.").format(
+                trigger=found.name, state=_word(found)
+            ),
             version=found.version,
         )
     return found
