@@ -57,8 +57,9 @@ class Sign:
         ago = span((now - self.at).total_seconds())
         if self.tells is Tells.FAILS:
             failure = inside(causes.lookup(self.cause).label)
-            return str(_FAILED[self.evidence]).format(ago=ago, failure=failure)
-        return str(_WORKED[self.evidence]).format(ago=ago)
+            failed = _FAILED.get(self.evidence, _FAILED[Evidence.ATTEMPT])
+            return failed.format(ago=ago, failure=failure)
+        return _WORKED[self.evidence].format(ago=ago)
 
 
 _WORKED: Mapping[Evidence, str] = {
