@@ -10,7 +10,7 @@ from datetime import UTC, datetime, timedelta
 from django.conf import settings
 from django.db.models import Case, IntegerField, Q, QuerySet, Value, When
 from django.utils.translation import gettext as _
-from django.utils.translation import ngettext
+from django.utils.translation import ngettext, pgettext
 
 from messaging import causes
 from messaging.causes import Evidence
@@ -336,8 +336,8 @@ def partner_note(incident: Incident) -> PartnerNote | None:
     over = found.since if found is not None else incident.resolved_at
     inbound = pair.direction == Direction.IN
     facts = [
-        (_("From"), pair.sender_uri),
-        (_("To"), pair.receiver_uri),
+        (pgettext("sender of a message", "From"), pair.sender_uri),
+        (pgettext("receiver of a message", "To"), pair.receiver_uri),
         (_("Since"), f"{incident.opened_at:%Y-%m-%d %H:%M} UTC"),
         (_("Last seen"), f"{incident.last_seen_at:%Y-%m-%d %H:%M} UTC"),
         (_("Times"), number(incident.occurrences)),

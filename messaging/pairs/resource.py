@@ -58,13 +58,10 @@ def _behind(screen: PairScreen) -> list[str]:
     count = screen.pair.queued
     if not count:
         return []
-    return [
-        ngettext(
-            "Then the {count} that waits.",
-            "Then the {count} that wait, one at a time, in the order in which they were submitted.",
-            count,
-        ).format(count=number(count))
-    ]
+    if count == 1:
+        return [_("Then the one that waits.")]
+    said = _("Then the {count} that wait, one at a time, in the order in which they were submitted.")
+    return [said.format(count=number(count))]
 
 
 def _budget(screen: PairScreen) -> list[str]:
@@ -117,13 +114,10 @@ def _resume_requests(screen: PairScreen) -> list[str]:
 def _in_order(pair: Pair) -> list[str]:
     if not pair.queued:
         return []
-    return [
-        ngettext(
-            "Then the {count} that waits.",
-            "Then the {count} that wait, in the order in which they were submitted.",
-            pair.queued,
-        ).format(count=number(pair.queued))
-    ]
+    if pair.queued == 1:
+        return [_("Then the one that waits.")]
+    said = _("Then the {count} that wait, in the order in which they were submitted.")
+    return [said.format(count=number(pair.queued))]
 
 
 def _flight(screen: PairScreen) -> int:
@@ -295,7 +289,9 @@ def _restart(screen: PairScreen) -> list[str]:
 
 
 def _and_what_waits(count: int) -> str:
-    return ngettext("Then the {count} that waits.", "Then the {count} that wait.", count).format(count=number(count))
+    if count == 1:
+        return _("Then the one that waits.")
+    return _("Then the {count} that wait.").format(count=number(count))
 
 
 def _pause(screen: PairScreen) -> list[str]:
@@ -326,23 +322,13 @@ def _release(screen: PairScreen) -> list[str]:
         return [_("Nothing waits; the next submission goes out at once.")]
     if screen.streams.applies:
         count = _flight(screen) + screen.pair.queued
-        said = ngettext(
-            "What is due goes out at once: {count} document.",
-            "What is due goes out at once: {count} documents, in order.",
-            count,
-        )
+        said = _("What is due goes out at once: {count} documents, in order.")
     elif screen.requests:
-        said = ngettext(
-            "What is due goes out at once: {count} document.",
-            "What is due goes out at once: {count} documents, as many at a time as the agreement allows.",
-            count,
-        )
+        said = _("What is due goes out at once: {count} documents, as many at a time as the agreement allows.")
     else:
-        said = ngettext(
-            "What is due goes out at once: {count} document.",
-            "What is due goes out at once: {count} documents, one at a time, in order.",
-            count,
-        )
+        said = _("What is due goes out at once: {count} documents, one at a time, in order.")
+    if count == 1:
+        said = _("What is due goes out at once: one document.")
     return [said.format(count=number(count))]
 
 
