@@ -171,7 +171,7 @@ STREAM = (
         gettext_lazy("Last order acknowledgement"),
         lambda stream: ago(stream.last_order_ack_at, _("none yet")),
         "nowrap",
-        narrow=gettext_lazy("Acknowledged"),
+        narrow=gettext_lazy("Acknowledgement"),
     ),
     Column(gettext_lazy("Next"), lambda one: until(one.order_ack_due_at) if one.order_ack_due_at else "—", "nowrap"),
 )
