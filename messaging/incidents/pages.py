@@ -13,6 +13,7 @@ from django.http import HttpRequest, HttpResponse
 from django.http.response import HttpResponseBase
 from django.template.defaultfilters import linebreaksbr
 from django.urls import reverse
+from django.utils.translation import gettext as _
 
 from messaging import causes, keyset
 from messaging.access.selectors.reach import read_id
@@ -39,6 +40,7 @@ from messaging.transactions.selectors import coordinations
 from messaging.transactions.selectors.diagnosis import diagnose
 from rmhub import clock
 from rmhub.ids import BadPublicId
+from rmhub.language import gettext_lazy
 
 # Tab of the list -> (states, put off or not).
 _SHOWN: dict[str, tuple[tuple[str, ...], bool | None]] = {
@@ -47,27 +49,42 @@ _SHOWN: dict[str, tuple[tuple[str, ...], bool | None]] = {
     "resolved": ((IncidentState.RESOLVED,), None),
     "all": ((), None),
 }
-_TABS = (("open", "Unresolved"), ("snoozed", "Snoozed"), ("resolved", "Resolved"), ("all", "All"))
+_TABS = (
+    ("open", gettext_lazy("Unresolved")),
+    ("snoozed", gettext_lazy("Snoozed")),
+    ("resolved", gettext_lazy("Resolved")),
+    ("all", gettext_lazy("All")),
+)
 NOBODY = "nobody"  # in place of an owner: those that nobody has taken
 _FILTERS = ("pair", "partner", "trigger", "cause", "owner")
 # How long something is put off, as the dialog offers it: minutes and words.
-SNOOZES = ((60, "1 hour"), (240, "4 hours"), (1440, "1 day"), (10_080, "1 week"))
+SNOOZES = (
+    (60, gettext_lazy("1 hour")),
+    (240, gettext_lazy("4 hours")),
+    (1440, gettext_lazy("1 day")),
+    (10_080, gettext_lazy("1 week")),
+)
 
 INCIDENTS = ListPage(
     name="incidents",
     view="console:incidents",
     columns=(
-        Column("incident", "Incident", str, fixed=True, sort="number"),
-        Column("state", "State", lambda one: one.get_state_display()),
-        Column("what", "What", lambda one: causes.lookup(one.cause).label),
+        Column("incident", gettext_lazy("Incident"), str, fixed=True, sort="number"),
+        Column("state", gettext_lazy("State"), lambda one: one.get_state_display()),
+        Column("what", gettext_lazy("What"), lambda one: causes.lookup(one.cause).label),
         Column("cause", "Cause", lambda one: one.cause, only_csv=True),
-        Column("where", "Where", lambda one: _where(one)),
-        Column("partner", "Partner", lambda one: one.pair.partner.name if one.pair is not None else "", hidden=True),
-        Column("waiting", "Queue", lambda one: one.pair.in_queue if one.pair is not None else None),
-        Column("opened", "Opened", lambda one: one.opened_at),
-        Column("seen", "Last seen", lambda one: one.last_seen_at),
-        Column("times", "Times", lambda one: one.occurrences),
-        Column("owner", "Owner", lambda one: one.owner),
+        Column("where", gettext_lazy("Where"), lambda one: _where(one)),
+        Column(
+            "partner",
+            gettext_lazy("Partner"),
+            lambda one: one.pair.partner.name if one.pair is not None else "",
+            hidden=True,
+        ),
+        Column("waiting", gettext_lazy("Queue"), lambda one: one.pair.in_queue if one.pair is not None else None),
+        Column("opened", gettext_lazy("Opened"), lambda one: one.opened_at),
+        Column("seen", gettext_lazy("Last seen"), lambda one: one.last_seen_at),
+        Column("times", gettext_lazy("Times"), lambda one: one.occurrences),
+        Column("owner", gettext_lazy("Owner"), lambda one: one.owner),
         Column("snoozed", "Snoozed until", lambda one: one.snoozed_until, only_csv=True),
         Column("resolved", "Resolved", lambda one: one.resolved_at, only_csv=True),
         Column("resolved_by", "Resolved by", lambda one: one.resolved_by, only_csv=True),
@@ -79,12 +96,12 @@ INCIDENTS = ListPage(
     orders=records.INCIDENT_ORDERS,
 )
 FILTERS = (
-    Filter("show", "State", kind="tab"),
-    Filter("partner", "Partner", kind="partner"),
-    Filter("pair", "Pair", hint="ACME>GLOBEX", mono=True),
-    Filter("cause", "Cause", hint="cert_expired", mono=True, most=60),
-    Filter("owner", "Owner", hint="a name, or nobody", most=150),
-    Filter("trigger", "Trigger", kind="link"),
+    Filter("show", gettext_lazy("State"), kind="tab"),
+    Filter("partner", gettext_lazy("Partner"), kind="partner"),
+    Filter("pair", gettext_lazy("Pair"), hint="ACME>GLOBEX", mono=True),
+    Filter("cause", gettext_lazy("Cause"), hint="cert_expired", mono=True, most=60),
+    Filter("owner", gettext_lazy("Owner"), hint=gettext_lazy("a name, or nobody"), most=150),
+    Filter("trigger", gettext_lazy("Trigger"), kind="link"),
 )
 
 
@@ -95,7 +112,7 @@ def incident_list(request: HttpRequest) -> HttpResponseBase:
         return other
     given, wrong, partner = _given(request), "", filters.partner_of(request)
     given["partner"] = partner.reference
-    _, order = lists.order(request, INCIDENTS)
+    __, order = lists.order(request, INCIDENTS)
     try:
         found = records.incidents().none() if partner.missing else _found(given)
     except (NotFound, BadPublicId) as error:
@@ -175,43 +192,55 @@ def incident_acknowledge(request: HttpRequest, number: str) -> HttpResponse:
     try:
         services.incident_acknowledge(**_why(request, incident))
     except Stale:
-        notices.error(request, f"{_faster(records.incident(incident.pk))} It was left as it is.")
+        faster = _faster(records.incident(incident.pk))
+        notices.error(request, f"{faster} " + _("It was left as it is."))
     except ApplicationError as error:
         notices.error(request, error.detail)
     else:
-        notices.success(request, f"{incident} is yours.")
+        notices.success(request, _("{incident} is yours.").format(incident=incident))
     return see_other(after(request)) if request.POST.get("next") else see_other("console:incident", str(incident))
 
 
 def _assign(request: HttpRequest, incident: Incident, why: Mapping[str, Any]) -> str:
     owner = posted(request, "owner")
     services.incident_assign(owner=owner, **why)
-    return f"{incident} is {'yours' if owner == request.user.get_username() else f'given to {owner}'}."
+    mine = owner == request.user.get_username()
+    said = _("{incident} is yours.") if mine else _("{incident} is given to {owner}.")
+    return said.format(incident=incident, owner=owner)
 
 
 def _snooze(request: HttpRequest, incident: Incident, why: Mapping[str, Any]) -> str:
     until = _until(request)
     services.incident_snooze(until=until, **why)
-    return f"{incident} is snoozed." if until is not None else f"{incident} is back on the list."
+    said = _("{incident} is snoozed.") if until is not None else _("{incident} is back on the list.")
+    return said.format(incident=incident)
 
 
 def _resolve(request: HttpRequest, incident: Incident, why: Mapping[str, Any]) -> str:
     services.incident_resolve(found=posted(request, "found"), **why)
-    return f"{incident} is resolved."
+    return _("{incident} is resolved.").format(incident=incident)
 
 
-# Verbs with a form: label, what the way out of it is called, and what does it and says what was done.
-_VERBS: dict[str, tuple[str, str, Callable[[HttpRequest, Incident, Mapping[str, Any]], str]]] = {
-    "assign": ("Assign", "Cancel", _assign),
-    "snooze": ("Snooze", "Cancel", _snooze),
-    "resolve": ("Resolve", "Cancel", _resolve),
+# Verbs with a form: its title, and what does it and says what was done.
+_VERBS: dict[str, tuple[str, Callable[[HttpRequest, Incident, Mapping[str, Any]], str]]] = {
+    "assign": (gettext_lazy("Assign {incident}"), _assign),
+    "snooze": (gettext_lazy("Snooze {incident}"), _snooze),
+    "resolve": (gettext_lazy("Resolve {incident}"), _resolve),
+}
+# What people do to an incident, as it stands in a sentence about who was faster.
+_DONE = {
+    "acknowledge": gettext_lazy("acknowledge"),
+    "assign": gettext_lazy("assign"),
+    "snooze": gettext_lazy("snooze"),
+    "comment": gettext_lazy("comment"),
+    "resolve": gettext_lazy("resolve"),
 }
 
 
 @requires("incidents:write", methods=("GET", "POST"))
 def incident_verb(request: HttpRequest, number: str, verb: str) -> HttpResponse:
     """GET: the dialog. POST: does it; 409 when somebody was faster, 422 when something is missing."""
-    label, leave, act = _VERBS[verb]
+    title, act = _VERBS[verb]
     incident = records.incident(number)
     href = reverse("console:incident", args=[incident])
 
@@ -222,12 +251,12 @@ def incident_verb(request: HttpRequest, number: str, verb: str) -> HttpResponse:
     def shown() -> dict[str, Any]:
         now = incident if request.method == "GET" else records.incident(incident.pk)
         return _now(now) | {
-            "title": f"{label} {now}",
-            "crumbs": [(reverse("console:incidents"), "Incidents"), (href, str(now))],
+            "title": str(title).format(incident=now),
+            "crumbs": [(reverse("console:incidents"), _("Incidents")), (href, str(now))],
             "incident": now,
             "given": request.POST if request.method == "POST" else _proposed(now, verb),
             "href": href,
-            "leave": leave,
+            "leave": _("Cancel"),
             "people": services.may_own() if verb == "assign" else (),
             "snoozes": SNOOZES,
         }
@@ -259,7 +288,7 @@ def incident_note(request: HttpRequest, number: str) -> HttpResponse:
     incident = records.incident(number)
     note = incident_timeline.partner_note(incident)
     if note is None:
-        raise NotFound(f"{incident} is about no partner.")
+        raise NotFound(_("{incident} is about no partner.").format(incident=incident))
     return page(request, "console/incidents/incident_note.html", {"incident": incident, "note": note})
 
 
@@ -277,7 +306,7 @@ def _proposed(incident: Incident, verb: str) -> dict[str, str]:
     if verb != "resolve":
         return {}
     over = incident_timeline.recovery(incident)
-    return {"found": causes.lookup(incident.cause).label, "reason": over.sentence if over is not None else ""}
+    return {"found": str(causes.lookup(incident.cause).label), "reason": over.sentence if over is not None else ""}
 
 
 def _faster(incident: Incident) -> str:
@@ -287,7 +316,10 @@ def _faster(incident: Incident) -> str:
         return ""
     ago = span((clock.now() - entry.at).total_seconds())
     did = entry.verb.removeprefix("incident.").replace("_", " ")
-    return f"{entry.actor} was faster: {did}, {ago} ago{f': {entry.reason}' if entry.reason else ''}."
+    said = _("{name} was faster: {did}, {ago} ago.")
+    if entry.reason:
+        said = _("{name} was faster: {did}, {ago} ago: {reason}.")
+    return said.format(name=entry.actor, did=_DONE.get(did, did), ago=ago, reason=entry.reason)
 
 
 def _until(request: HttpRequest) -> datetime | None:
@@ -299,15 +331,15 @@ def _until(request: HttpRequest) -> datetime | None:
         return clock.now() + timedelta(minutes=int(given))
     at = zones.read_local(posted(request, "until"), zones.zone_of(request))
     if at is None:
-        raise InvalidSubmission({"until": ["Choose how long, or a time such as 2026-01-31T08:00."]})
+        raise InvalidSubmission({"until": [_("Choose how long, or a time such as 2026-01-31T08:00.")]})
     return at
 
 
 _MOMENTS = (
-    Shown("Time", lambda moment: clock_time(moment.at), "nowrap", zoned=True),
-    Shown("Who", lambda moment: moment.by or "the hub", "nowrap"),
-    Shown("What", lambda moment: moment.title, "strong"),
-    Shown("Detail", lambda moment: linebreaksbr(moment.detail) or "—", "wrap"),
+    Shown(gettext_lazy("Time"), lambda moment: clock_time(moment.at), "nowrap", zoned=True),
+    Shown(gettext_lazy("Who"), lambda moment: moment.by or _("the hub"), "nowrap"),
+    Shown(gettext_lazy("What"), lambda moment: moment.title, "strong"),
+    Shown(gettext_lazy("Detail"), lambda moment: linebreaksbr(moment.detail) or "—", "wrap"),
 )
 
 
@@ -320,7 +352,7 @@ def _context(request: HttpRequest, incident: Incident) -> dict[str, Any]:
         "gone": archive.entry_of(incident.message_id) if incident.message is None else None,
         "story": story,
         "moments": table(
-            "What happened, oldest first",
+            _("What happened, oldest first"),
             _MOMENTS,
             story.moments,
             about=lambda one: {"class": f"moment-{one.kind} moment-{one.tone}", "data-kind": one.kind},

@@ -9,6 +9,8 @@ from datetime import UTC, datetime, timedelta
 
 from django.conf import settings
 from django.db.models import Case, IntegerField, Q, QuerySet, Value, When
+from django.utils.translation import gettext as _
+from django.utils.translation import ngettext, pgettext
 
 from messaging import causes
 from messaging.causes import Evidence
@@ -22,6 +24,7 @@ from messaging.pairs.selectors import newer, screens
 from messaging.pairs.selectors.newer import Tells
 from messaging.protocol.pair_state import Flow
 from rmhub import clock
+from rmhub.language import gettext_lazy, inside, number
 
 # Each source has its own bound: an incident of months must not make its page slow.
 _MOST = 100
@@ -32,9 +35,29 @@ _BEFORE = timedelta(minutes=30)
 _TOLD_ELSEWHERE = ("incident.assign", "incident.snooze", "incident.comment", "incident.resolve")
 _PAIR_EVENTS = tuple(name for name in EVENTS if name.startswith(("pair.", "circuit.")))
 _NOTES: dict[str, tuple[str, str]] = {
-    NoteKind.COMMENT: ("Comment", "comment"),
-    NoteKind.SNOOZE: ("Snoozed", "person"),
-    NoteKind.OWNER: ("Owner changed", "person"),
+    NoteKind.COMMENT: (gettext_lazy("Comment"), "comment"),
+    NoteKind.SNOOZE: (gettext_lazy("Snoozed"), "person"),
+    NoteKind.OWNER: (gettext_lazy("Owner changed"), "person"),
+}
+# What people do to an incident, its pair or its trigger.
+_VERBS = {
+    "acknowledge": gettext_lazy("Acknowledge"),
+    "clear resync": gettext_lazy("Clear resync"),
+    "create": gettext_lazy("Create"),
+    "disable": gettext_lazy("Disable"),
+    "enable": gettext_lazy("Enable"),
+    "expect sequence": gettext_lazy("Expect sequence"),
+    "export": gettext_lazy("Export"),
+    "leave": gettext_lazy("Leave"),
+    "pause": gettext_lazy("Pause"),
+    "release": gettext_lazy("Release"),
+    "restart sequence": gettext_lazy("Restart sequence"),
+    "resume": gettext_lazy("Resume"),
+    "retry now": gettext_lazy("Retry now"),
+    "rotate secret": gettext_lazy("Rotate secret"),
+    "skip head": gettext_lazy("Skip head"),
+    "suspend": gettext_lazy("Suspend"),
+    "update": gettext_lazy("Update"),
 }
 
 
@@ -79,22 +102,24 @@ def moments(incident: Incident, told: list[Notification] | None = None) -> list[
     """The rows in the order of time, oldest first."""
     begin = incident.opened_at - _BEFORE
     end = (incident.resolved_at or clock.now() + timedelta(days=1)) + timedelta(seconds=1)
+    events = _events(incident, begin, end)
     found = [
-        *(_of_event(event, incident) for event in _events(incident, begin, end)),
+        *(_of_event(event, incident) for event in events),
         *_of_attempts(incident, begin, end),
         *(_of_note(note) for note in incident.notes.order_by("-id")[:_MOST]),
         *(_of_entry(entry) for entry in _entries(incident, begin, end)),
         *(_of_notification(one) for one in (told if told is not None else _notifications(incident))),
     ]
-    if not any(moment.title == "Opened" for moment in found):
+    known = {event.type for event in events}
+    if "incident.opened" not in known:
         # The event is made by whoever opens it; an incident of a trigger or of the hub has it in no pair's history.
-        found.append(Step(incident.opened_at, "event", title="Opened", detail=incident.detail, tone="bad"))
-    if incident.resolved_at is not None and not any(moment.title == "Resolved" for moment in found):
+        found.append(Step(incident.opened_at, "event", title=_("Opened"), detail=incident.detail, tone="bad"))
+    if incident.resolved_at is not None and "incident.resolved" not in known:
         found.append(
             Step(
                 incident.resolved_at,
                 "event",
-                title="Resolved",
+                title=_("Resolved"),
                 detail=incident.resolution,
                 by=incident.resolved_by,
                 tone="good",
@@ -125,7 +150,7 @@ def similar(incident: Incident, limit: int = 5) -> list[Past]:
         near=Case(*nearness, default=Value(2), output_field=IntegerField()),
         alone=Case(When(resolved_by="system", then=Value(1)), default=Value(0), output_field=IntegerField()),
     )
-    words = {0: "same pair" if pair is not None else "same trigger", 1: "same partner", 2: ""}
+    words = {0: _("same pair") if pair is not None else _("same trigger"), 1: _("same partner"), 2: ""}
     return [Past(one, words[one.near]) for one in ranked.order_by("alone", "near", "-number")[:limit]]
 
 
@@ -139,12 +164,14 @@ def recovery(incident: Incident) -> Recovery | None:
     if sign is None or sign.tells is not Tells.WORKS:
         return None
     if pair.flow == Flow.SUSPENDED:
-        return Recovery(sign.at, f"{sign.sentence(now)} {pair.code} waits to be resumed.")
+        waits = _("{pair} waits to be resumed.").format(pair=pair.code)
+        return Recovery(sign.at, f"{sign.sentence(now)} {waits}")
     if sign.evidence is not Evidence.SUCCESS:
         return Recovery(sign.at, sign.sentence(now))
-    what = "taken from the partner" if pair.direction == Direction.IN else "acknowledged by the partner"
-    ago = span((now - sign.at).total_seconds())
-    return Recovery(sign.at, f"Documents of {pair.code} are {what} again, the last one {ago} ago.")
+    said = _("Documents of {pair} are acknowledged by the partner again, the last one {ago} ago.")
+    if pair.direction == Direction.IN:
+        said = _("Documents of {pair} are taken from the partner again, the last one {ago} ago.")
+    return Recovery(sign.at, said.format(pair=pair.code, ago=span((now - sign.at).total_seconds())))
 
 
 def _events(incident: Incident, begin: datetime, end: datetime) -> list[Event]:
@@ -188,18 +215,25 @@ def _of_attempts(incident: Incident, begin: datetime, end: datetime) -> list[Ste
     return made[-_MOST:]
 
 
+# What became of one attempt, and of several.
+_FATES = {
+    Outcome.ON_THE_WIRE: (gettext_lazy("Attempt {number} on the wire"), gettext_lazy("{count} attempts on the wire")),
+    Outcome.SENT: (gettext_lazy("Attempt {number} handed over"), gettext_lazy("{count} attempts handed over")),
+    Outcome.FAILED: (gettext_lazy("Attempt {number} failed"), gettext_lazy("{count} attempts failed")),
+    Outcome.LOST: (
+        gettext_lazy("Attempt {number} of unknown outcome"),
+        gettext_lazy("{count} attempts of unknown outcome"),
+    ),
+}
+
+
 def _of_run(run: list[tuple[datetime, str, str, int | None, int]]) -> Step:
-    at, outcome, cause, status, number = run[0]
-    fate = {
-        Outcome.ON_THE_WIRE: "on the wire",
-        Outcome.SENT: "handed over",
-        Outcome.FAILED: "failed",
-        Outcome.LOST: "of unknown outcome",
-    }[Outcome(outcome)]
-    what = f"Attempt {number} {fate}" if len(run) == 1 else f"{len(run):,} attempts {fate}"
-    parts = [causes.lookup(cause).label if cause else "", f"HTTP {status}" if status else ""]
+    at, outcome, cause, status, attempt = run[0]
+    one, many = _FATES[Outcome(outcome)]
+    what = str(one).format(number=attempt) if len(run) == 1 else str(many).format(count=number(len(run)))
+    parts = [str(causes.lookup(cause).label) if cause else "", f"HTTP {status}" if status else ""]
     if len(run) > 1:
-        parts.append(f"until {run[-1][0]:%H:%M:%S} UTC")
+        parts.append(_("until {time} UTC").format(time=f"{run[-1][0]:%H:%M:%S}"))
     tone = {Outcome.SENT: "plain", Outcome.FAILED: "bad", Outcome.LOST: "watch"}.get(Outcome(outcome), "plain")
     detail = " · ".join(part for part in parts if part)
     return Step(at, "attempts", title=what, detail=detail, tone=tone, rank=0)
@@ -207,7 +241,7 @@ def _of_run(run: list[tuple[datetime, str, str, int | None, int]]) -> Step:
 
 def _of_note(note: IncidentNote) -> Step:
     title, kind = _NOTES[note.kind]
-    return Step(note.at, kind, title=title, detail=note.text, by=note.author, rank=3)
+    return Step(note.at, kind, title=str(title), detail=note.text, by=note.author, rank=3)
 
 
 def _entries(incident: Incident, begin: datetime, end: datetime) -> list[AuditEntry]:
@@ -222,8 +256,9 @@ def _entries(incident: Incident, begin: datetime, end: datetime) -> list[AuditEn
 
 
 def _of_entry(entry: AuditEntry) -> Step:
-    what, _, verb = entry.verb.partition(".")
-    words = verb.replace("_", " ").replace("-", " ").capitalize()
+    what, __, verb = entry.verb.partition(".")
+    verb = verb.replace("_", " ").replace("-", " ")
+    words = str(_VERBS.get(verb, verb.capitalize()))
     title = words if what == "incident" else f"{words} ({entry.object_name})"
     return Step(entry.at, "person", title=title, detail=entry.reason, by=entry.actor, rank=3)
 
@@ -234,16 +269,20 @@ def _notifications(incident: Incident) -> QuerySet[Notification]:
 
 def _of_notification(one: Notification) -> Step:
     states = {
-        NotificationState.PENDING: ("is to be notified", "plain"),
-        NotificationState.SENT: ("was notified", "plain"),
-        NotificationState.FAILED: ("could not be notified", "bad"),
+        NotificationState.PENDING: (_("{name} is to be notified"), "plain"),
+        NotificationState.SENT: (_("{name} was notified"), "plain"),
+        NotificationState.FAILED: (_("{name} could not be notified"), "bad"),
     }
     said, tone = states[NotificationState(one.state)]
-    more = f" {one.folded:,} more were folded into it." if one.folded else ""
+    more = ""
+    if one.folded:
+        more = " " + ngettext(
+            "{count} more was folded into it.", "{count} more were folded into it.", one.folded
+        ).format(count=number(one.folded))
     return Step(
         one.sent_at or one.created_at,
         "notification",
-        title=f"{one.rule.name} {said}",
+        title=said.format(name=one.rule.name),
         detail=f"{one.subject}{more} {one.last_error}".strip(),
         tone=tone,
         rank=4,
@@ -254,24 +293,26 @@ def _of_notification(one: Notification) -> Step:
 
 # Causes that the partner's own side shows: what they may look at, said to them.
 _FOR_PARTNER: dict[str, str] = {
-    "dns_error": "The host name of your messaging service cannot be resolved.",
-    "connect_refused": "Your server refuses our connections: nothing seems to listen at that address and port.",
-    "connect_timeout": "Your server does not answer our connection attempts.",
-    "tls_handshake": "The encrypted connection to your server cannot be set up.",
-    "cert_expired": "Your server shows a certificate that is past its date.",
-    "cert_untrusted": "Your server shows a certificate that we cannot trust.",
-    "read_timeout": "Your server takes our requests and gives no answer in time.",
-    "connection_reset": "Your server breaks the connection off before an answer comes.",
-    "server_unreachable": "Your server cannot be reached.",
-    "http_401_403": "Your server does not accept our credential (HTTP 401 or 403).",
-    "http_404": "Your server does not know the address that we have of you (HTTP 404).",
-    "http_413": "Your server does not take messages of this size (HTTP 413).",
-    "http_429": "Your server asks us to slow down (HTTP 429).",
-    "http_5xx": "Your server answers with an error of its own (HTTP 5xx).",
-    "ack_timeout": "Your server takes our messages, and no acknowledgement comes back.",
-    "out_of_sequence": "Your messages come with sequence numbers that we do not expect.",
-    "live_partner_silent": "Nothing has come from you for longer than is usual.",
-    "silent": "Nothing has come for longer than was agreed.",
+    "dns_error": gettext_lazy("The host name of your messaging service cannot be resolved."),
+    "connect_refused": gettext_lazy(
+        "Your server refuses our connections: nothing seems to listen at that address and port."
+    ),
+    "connect_timeout": gettext_lazy("Your server does not answer our connection attempts."),
+    "tls_handshake": gettext_lazy("The encrypted connection to your server cannot be set up."),
+    "cert_expired": gettext_lazy("Your server shows a certificate that is past its date."),
+    "cert_untrusted": gettext_lazy("Your server shows a certificate that we cannot trust."),
+    "read_timeout": gettext_lazy("Your server takes our requests and gives no answer in time."),
+    "connection_reset": gettext_lazy("Your server breaks the connection off before an answer comes."),
+    "server_unreachable": gettext_lazy("Your server cannot be reached."),
+    "http_401_403": gettext_lazy("Your server does not accept our credential (HTTP 401 or 403)."),
+    "http_404": gettext_lazy("Your server does not know the address that we have of you (HTTP 404)."),
+    "http_413": gettext_lazy("Your server does not take messages of this size (HTTP 413)."),
+    "http_429": gettext_lazy("Your server asks us to slow down (HTTP 429)."),
+    "http_5xx": gettext_lazy("Your server answers with an error of its own (HTTP 5xx)."),
+    "ack_timeout": gettext_lazy("Your server takes our messages, and no acknowledgement comes back."),
+    "out_of_sequence": gettext_lazy("Your messages come with sequence numbers that we do not expect."),
+    "live_partner_silent": gettext_lazy("Nothing has come from you for longer than is usual."),
+    "silent": gettext_lazy("Nothing has come for longer than was agreed."),
 }
 
 
@@ -290,40 +331,58 @@ def partner_note(incident: Incident) -> PartnerNote | None:
     if pair is None:
         return None
     known = causes.lookup(incident.cause)
-    seen = _FOR_PARTNER.get(incident.cause, f"What our side notes: {known.label.lower()}.")
+    seen = _FOR_PARTNER.get(incident.cause) or _("What our side notes: {cause}.").format(cause=inside(known.label))
     found = recovery(incident)
     over = found.since if found is not None else incident.resolved_at
     inbound = pair.direction == Direction.IN
     facts = [
-        ("From", pair.sender_uri),
-        ("To", pair.receiver_uri),
-        ("Since", f"{incident.opened_at:%Y-%m-%d %H:%M} UTC"),
-        ("Last seen", f"{incident.last_seen_at:%Y-%m-%d %H:%M} UTC"),
-        ("Times", f"{incident.occurrences:,}"),
+        (pgettext("sender of a message", "From"), pair.sender_uri),
+        (pgettext("receiver of a message", "To"), pair.receiver_uri),
+        (_("Since"), f"{incident.opened_at:%Y-%m-%d %H:%M} UTC"),
+        (_("Last seen"), f"{incident.last_seen_at:%Y-%m-%d %H:%M} UTC"),
+        (_("Times"), number(incident.occurrences)),
     ]
     if incident.message is not None:
-        facts.append(("First message concerned", incident.message.message_id))
+        facts.append((_("First message concerned"), incident.message.message_id))
     if over is not None:
-        facts.append(("Seems to be over since", f"{over:%Y-%m-%d %H:%M} UTC"))
+        facts.append((_("Seems to be over since"), f"{over:%Y-%m-%d %H:%M} UTC"))
     if not inbound and pair.queued:
-        facts.append(("Documents that wait", f"{pair.queued:,}"))
+        facts.append((_("Documents that wait"), number(pair.queued)))
+    if over is None:
+        trouble = _("there is a problem with the messages from us to you.")
+        if inbound:
+            trouble = _("there is a problem with the messages from you to us.")
+    else:
+        trouble = _("there was a problem with the messages from us to you.")
+        if inbound:
+            trouble = _("there was a problem with the messages from you to us.")
+        seen = _("What we saw: “{seen}”").format(seen=seen)
+    wish = _("Please have a look at your side and tell us what you find.")
+    if not inbound:
+        wish = _(
+            "Please have a look at your side and tell us what you find, and when we may send again. Nothing is lost: "
+            "what waits goes out in order."
+        )
+    named = [(_("{name}:").format(name=name), value) for name, value in facts]
+    width = max(25, *(len(name) + 1 for name, __ in named))
     lines = [
-        "Hello,",
+        _("Hello,"),
         "",
-        f"there {'is' if over is None else 'was'} a problem with the messages "
-        f"{'from you to us' if inbound else 'from us to you'}. {seen if over is None else f'What we saw: “{seen}”'}",
+        f"{trouble} {seen}",
         "",
-        *(f"  {name + ':':<25}{value}" for name, value in facts),
+        *(f"  {name:<{width}}{value}" for name, value in named),
         "",
-        "Please have a look at your side and tell us what you find"
-        + ("." if inbound else ", and when we may send again. Nothing is lost: what waits goes out in order."),
+        wish,
         "",
-        f"Our reference: {incident}. Please keep it in your answer.",
+        _("Our reference: {incident}. Please keep it in your answer.").format(incident=incident),
         "",
         str(pair.own_party.name),
     ]
-    way = "from" if inbound else "to"
-    subject = f"{incident}: messages {way} {pair.partner.name} since {incident.opened_at:%Y-%m-%d %H:%M} UTC"
+    subject = _("{incident}: messages to {partner} since {time} UTC")
+    if inbound:
+        subject = _("{incident}: messages from {partner} since {time} UTC")
+    since = f"{incident.opened_at:%Y-%m-%d %H:%M}"
+    subject = subject.format(incident=incident, partner=pair.partner.name, time=since)
     return PartnerNote(subject, "\n".join(lines), pair.partner.contact)
 
 
@@ -337,51 +396,61 @@ def post_mortem(incident: Incident) -> str:
         "| --- | --- |",
         *(f"| {name} | {value} |" for name, value in _facts(incident)),
         "",
-        "## What happened",
+        "## " + _("What happened"),
         "",
-        known.sentence,
+        str(known.sentence),
     ]
     if incident.detail:
         lines += ["", f"> {_line(incident.detail)}"]
-    lines += ["", "## Resolution", "", _line(incident.resolution) or "Not resolved yet.", "", "## Timeline", ""]
-    lines += ["| time (UTC) | who | what | detail |", "| --- | --- | --- | --- |"]
+    lines += ["", "## " + _("Resolution"), "", _line(incident.resolution) or _("Not resolved yet.")]
+    lines += ["", "## " + _("Timeline"), ""]
+    lines += [_("| time (UTC) | who | what | detail |"), "| --- | --- | --- | --- |"]
     lines += [_row(moment) for moment in moments(incident)]
     past = similar(incident)
     if past:
-        lines += ["", "## Similar incidents before", "", *(_past(one) for one in past)]
-    lines += ["", "## To be filled in", "", "- Impact:", "- Root cause:", "- What went well:", "- What is changed now:"]
+        lines += ["", "## " + _("Similar incidents before"), "", *(_past(one) for one in past)]
+    lines += ["", "## " + _("To be filled in"), ""]
+    lines += [_("- Impact:"), _("- Root cause:"), _("- What went well:"), _("- What is changed now:")]
     return "\n".join(lines) + "\n"
 
 
 def _facts(incident: Incident) -> list[tuple[str, str]]:
     pair, trigger = incident.pair, incident.trigger
     end = incident.resolved_at or clock.now()
-    where = f"pair {pair.code} ({pair.partner.name})" if pair is not None else ""
-    where = where or (f"trigger {trigger.name}" if trigger is not None else "the hub")
+    where = _("the hub")
+    if pair is not None:
+        where = _("pair {pair} ({partner})").format(pair=pair.code, partner=pair.partner.name)
+    elif trigger is not None:
+        where = _("trigger {trigger}").format(trigger=trigger.name)
+    seen = ngettext("{when}, {count} time", "{when}, {count} times", incident.occurrences).format(
+        when=_instant(incident.last_seen_at), count=number(incident.occurrences)
+    )
     facts = [
-        ("State", str(incident.get_state_display())),
-        ("Where", _cell(where)),
-        ("Cause", _code(incident.cause)),
-        ("Opened", _instant(incident.opened_at)),
-        ("Last seen", f"{_instant(incident.last_seen_at)}, {incident.occurrences:,} times"),
+        (_("State"), str(incident.get_state_display())),
+        (_("Where"), _cell(where)),
+        (_("Cause"), _code(incident.cause)),
+        (_("Opened"), _instant(incident.opened_at)),
+        (_("Last seen"), seen),
     ]
     if incident.acknowledged_at is not None:
         taken = span((incident.acknowledged_at - incident.opened_at).total_seconds())
-        facts.append(("Acknowledged", f"{_instant(incident.acknowledged_at)}, after {taken}"))
+        after = _("{when}, after {time}").format(when=_instant(incident.acknowledged_at), time=taken)
+        facts.append((_("Acknowledged"), after))
     if incident.owner:
-        facts.append(("Owner", _cell(incident.owner)))
+        facts.append((_("Owner"), _cell(incident.owner)))
     if incident.resolved_at is not None:
-        facts.append(("Resolved", f"{_instant(incident.resolved_at)} by {_cell(incident.resolved_by)}"))
-    facts.append(("Lasted", span((end - incident.opened_at).total_seconds())))
+        closed = _("{when} by {name}").format(when=_instant(incident.resolved_at), name=_cell(incident.resolved_by))
+        facts.append((_("Resolved"), closed))
+    facts.append((_("Lasted"), span((end - incident.opened_at).total_seconds())))
     if incident.message is not None:
-        facts.append(("Message", _code(incident.message.message_id)))
-    facts.append(("Link", f"{settings.RMHUB_PUBLIC_URL}/incidents/{incident}/"))
+        facts.append((_("Message"), _code(incident.message.message_id)))
+    facts.append((_("Link"), f"{settings.RMHUB_PUBLIC_URL}/incidents/{incident}/"))
     return facts
 
 
 def _row(moment: Step) -> str:
-    at = f"{moment.at.astimezone(UTC):%Y-%m-%d %H:%M:%S}"
-    return f"| {at} | {_cell(moment.by or 'the hub')} | {_cell(moment.title)} | {_cell(moment.detail)} |"
+    at, hub = f"{moment.at.astimezone(UTC):%Y-%m-%d %H:%M:%S}", _("the hub")
+    return f"| {at} | {_cell(moment.by or hub)} | {_cell(moment.title)} | {_cell(moment.detail)} |"
 
 
 def _past(past: Past) -> str:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from django.db import models
+from django.utils.translation import gettext as _
 
 from messaging.choices import Interface
 from messaging.exceptions import InvalidSubmission
@@ -15,16 +16,17 @@ from messaging.models.bulk import bulk_insert
 from messaging.models.record import object_named
 from rmhub import clock
 from rmhub.ids import floor_id
+from rmhub.language import gettext_lazy
 
 # How an actor showed who they are -> the words for people.
 AUTHENTICATIONS = {
-    "session": "Console session",
-    "password": "Password",
-    "totp": "Password and one-time code",
-    "openid": "Single sign-on",
-    "token": "API token",
-    "job": "Bulk job of theirs",
-    "shell": "Shell of the server",
+    "session": gettext_lazy("Console session"),
+    "password": gettext_lazy("Password"),
+    "totp": gettext_lazy("Password and one-time code"),
+    "openid": gettext_lazy("Single sign-on"),
+    "token": gettext_lazy("API token"),
+    "job": gettext_lazy("Bulk job of theirs"),
+    "shell": gettext_lazy("Shell of the server"),
 }
 # What the way alone says.
 _OF_INTERFACE: dict[str, str] = {Interface.COMMAND: "shell"}
@@ -53,9 +55,8 @@ DENIED_MOST = 20
 def require_reason(reason: str, *, at_least: int = MIN_REASON) -> None:
     """Raises InvalidSubmission for an action without a why."""
     if len(reason.strip()) < at_least:
-        raise InvalidSubmission(
-            {"reason": [f"Say why, in at least {at_least} characters: it goes into the audit log."]}
-        )
+        said = _("Say why, in at least {count} characters: it goes into the audit log.")
+        raise InvalidSubmission({"reason": [said.format(count=at_least)]})
 
 
 def record(
@@ -122,7 +123,7 @@ def doubted(doubts: Iterable[Doubt], now: datetime) -> None:
 
 def refused(actor: Actor, name: str, parameters: Mapping[str, object], *, method: str, required: str) -> None:
     """`denied`, told by the name of a path (`pair-resume`, `pair-verb`) and the parameters in it."""
-    kind, _, verb = name.partition("-")
+    kind, __, verb = name.partition("-")
     texts = {key: str(value) for key, value in parameters.items()}
     if verb == "verb":
         verb = texts.pop("verb", verb)

@@ -9,6 +9,8 @@ from typing import Any, TypeVar
 from django.core.exceptions import ValidationError
 from django.db import models
 from django.db.models import QuerySet
+from django.utils.text import capfirst
+from django.utils.translation import gettext as _
 
 from messaging.exceptions import InvalidSubmission, Stale
 from messaging.journal import audit
@@ -25,9 +27,9 @@ def locked(rows: QuerySet[Row], key: uuid.UUID, expected_version: int | None) ->
     """Return the row, locked. Raises NotFound, and Stale when it is not at `expected_version`."""
     row = existing(rows.select_for_update(of=("self",)), key)
     if expected_version is not None and row.version != expected_version:
-        noun = str(rows.model._meta.verbose_name)
-        said = f"{noun.capitalize()} {row} changed since you looked at it: look again before you change it."
-        raise Stale(said, version=row.version)
+        said = _("{noun} {name} changed since you looked at it: look again before you change it.")
+        noun = capfirst(str(rows.model._meta.verbose_name))
+        raise Stale(said.format(noun=noun, name=row), version=row.version)
     return row
 
 
@@ -115,13 +117,13 @@ def _apply(row: models.Model, values: Mapping[str, Any], check: Check) -> None:
         field = row._meta.get_field(name)
         setattr(row, getattr(field, "attname", name), value.strip() if isinstance(value, str) else value)
         if isinstance(value, str) and not is_clean(getattr(row, name)):
-            errors[name] = ["There is a control character in this text: remove it."]
+            errors[name] = [_("There is a control character in this text: remove it.")]
     for field in row._meta.concrete_fields:
         if isinstance(field, models.ForeignKey) and values.get(field.name) is not None:
             other: Any = field.related_model
             if not other._default_manager.filter(pk=values[field.name]).exists():
                 noun, key = other._meta.verbose_name, other(pk=values[field.name]).public_id
-                errors[field.name] = [f"There is no {noun} {key}."]
+                errors[field.name] = [_("There is no {noun} {reference}.").format(noun=noun, reference=key)]
     if not errors:
         try:
             row.full_clean(exclude=list(errors), validate_unique=False, validate_constraints=False)

@@ -11,6 +11,7 @@ from datetime import datetime, timedelta
 from django.contrib.auth.models import User
 from django.db import connection, transaction
 from django.db.models import Max, Q, QuerySet
+from django.utils.translation import gettext as _
 
 from messaging.causes.levels import OF_LEVELS
 from messaging.causes.reports import FINDINGS
@@ -24,6 +25,7 @@ from messaging.models.base import existing
 from partners.models import Agreement
 from rmhub import clock
 from rmhub.ids import public_id
+from rmhub.language import number
 from rmhub.roles import ORDER, SCOPES
 
 # Trouble of a trigger that is back so soon after the hub saw it go is the same incident.
@@ -253,9 +255,10 @@ def incident_assign(
     Raises InvalidSubmission for somebody who may not work on incidents, and what `incident_acknowledge` raises.
     """
     if owner not in may_own():
-        raise InvalidSubmission(
-            {"owner": [f"{owner or 'Nobody'} is not an active user with the role operator: choose one of those."]}
-        )
+        said = _("{name} is not an active user with the role operator: choose one of those.").format(name=owner)
+        if not owner:
+            said = _("Choose an active user with the role operator.")
+        raise InvalidSubmission({"owner": [said]})
     with transaction.atomic():
         incident = _unresolved(incident_id, expected_version)
         now = clock.now()
@@ -286,7 +289,8 @@ def incident_snooze(
     audit.require_reason(reason)
     now = clock.now()
     if until is not None and not now < until <= now + SNOOZED_MOST:
-        raise InvalidSubmission({"until": [f"A time from now on, at most {SNOOZED_MOST.days} days away."]})
+        said = _("A time from now on, at most {count} days away.").format(count=SNOOZED_MOST.days)
+        raise InvalidSubmission({"until": [said]})
     with transaction.atomic():
         incident = _unresolved(incident_id, expected_version)
         before = _described(incident)
@@ -304,7 +308,8 @@ def incident_comment(*, incident_id: uuid.UUID, text: str, actor: Actor) -> Inci
     """Writes something to an incident, resolved or not. Raises InvalidSubmission without a text, NotFound."""
     text = text.strip()
     if not text or len(text) > COMMENT_MOST:
-        raise InvalidSubmission({"text": [f"Write something, at most {COMMENT_MOST:,} characters."]})
+        said = _("Write something, at most {count} characters.").format(count=number(COMMENT_MOST))
+        raise InvalidSubmission({"text": [said]})
     with transaction.atomic():
         incident = _locked(incident_id)
         note = _note(incident, NoteKind.COMMENT, actor, text, clock.now())
@@ -354,9 +359,11 @@ def _unresolved(incident_id: uuid.UUID, expected_version: int | None) -> Inciden
     """Locked, for an action of a person."""
     incident = _locked(incident_id)
     if incident.state == IncidentState.RESOLVED:
-        raise WrongState(f"{incident} is resolved already.", state=incident.state, allowed=("comments",))
+        said = _("{incident} is resolved already.").format(incident=incident)
+        raise WrongState(said, state=incident.state, allowed=("comments",))
     if expected_version is not None and incident.version != expected_version:
-        raise Stale(f"Somebody acted on {incident} since you looked at it: look again.", version=incident.version)
+        said = _("Somebody acted on {incident} since you looked at it: look again.").format(incident=incident)
+        raise Stale(said, version=incident.version)
     return incident
 
 

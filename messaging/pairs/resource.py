@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from django.utils.translation import gettext as _
+from django.utils.translation import ngettext
+
 from messaging.models import Message, Pair
 from messaging.pairs.selectors.screens import PairScreen
 from messaging.pairs.services import operating
@@ -12,6 +15,7 @@ from messaging.protocol.sender import next_sequence
 from partners.fields import duration
 from partners.services import gives_up_sentence
 from rmhub import clock
+from rmhub.language import gettext_lazy, number
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,7 +23,8 @@ class PairVerb:
     """As `messaging.resource.Verb`; what a verb does depends on what goes over the pair, and on how it stands.
 
     `heavy`: cannot be taken back, so the dialog asks for the pair's code as well. `long_reason`: the service wants a
-    reason that says something. `done_requests`: what is said instead of `done` of a pair of repeatable requests.
+    reason that says something. `done`: what became of the {pair}; `done_requests`: what is said instead of a pair of
+    repeatable requests.
     """
 
     slug: str
@@ -39,12 +44,13 @@ class PairVerb:
 
     def said(self, screen: PairScreen) -> str:
         """What became of the pair, for the notice after it."""
-        return (screen.requests and self.done_requests) or self.done
+        said = (screen.requests and self.done_requests) or self.done
+        return said.format(pair=screen.pair.code)
 
 
 def _named(message: Message | None) -> str:
     if message is None:
-        return "the message"
+        return "—"
     return f"#{message.sequence_number} ({message.action})" if message.sequence_number else f"({message.action})"
 
 
@@ -52,7 +58,10 @@ def _behind(screen: PairScreen) -> list[str]:
     count = screen.pair.queued
     if not count:
         return []
-    return [f"Then the {count:,} that wait, one at a time, in the order in which they were submitted."]
+    if count == 1:
+        return [_("Then the one that waits.")]
+    said = _("Then the {count} that wait, one at a time, in the order in which they were submitted.")
+    return [said.format(count=number(count))]
 
 
 def _budget(screen: PairScreen) -> list[str]:
@@ -60,7 +69,14 @@ def _budget(screen: PairScreen) -> list[str]:
     if terms is None:
         return []
     most = duration(terms.timeout + terms.retries * terms.retry_interval)
-    return [f"The retry counter starts at zero: {terms.retries + 1} attempts within {most}, then it suspends again."]
+    attempts = terms.retries + 1
+    return [
+        ngettext(
+            "The retry counter starts at zero: {count} attempt within {time}, then it suspends again.",
+            "The retry counter starts at zero: {count} attempts within {time}, then it suspends again.",
+            attempts,
+        ).format(count=attempts, time=most)
+    ]
 
 
 def _about_cause(screen: PairScreen) -> list[str]:
@@ -69,7 +85,8 @@ def _about_cause(screen: PairScreen) -> list[str]:
     if found.newer is not None:
         return [f"{found.newer.sentence(clock.now())} {found.advice}"]
     if found.cause is not None and not found.cause.retryable:
-        return [f"Waiting does not fix “{found.cause.label}”. {found.cause.action}"]
+        waiting = _("Waiting does not fix “{cause}”.").format(cause=found.cause.label)
+        return [f"{waiting} {found.cause.action}"]
     return []
 
 
@@ -78,14 +95,29 @@ def _resume_requests(screen: PairScreen) -> list[str]:
     said = []
     if pair.out_now:
         said.append(
-            f"Sends the {pair.out_now:,} on the way again at once: the same ids, the same first-instance times, the "
-            "same octets. A partner that has one already answers from its memory and does not process it."
+            ngettext(
+                "Sends the {count} on the way again at once: the same id, the same first-instance time, the same "
+                "octets. A partner that has it already answers from its memory and does not process it.",
+                "Sends the {count} on the way again at once: the same ids, the same first-instance times, the same "
+                "octets. A partner that has one already answers from its memory and does not process it.",
+                pair.out_now,
+            ).format(count=number(pair.out_now))
         )
-        said.append("One whose window is over is not sent any more: it is in doubt, or failed if it never got there.")
-    if pair.queued:
-        said.append(f"Then the {pair.queued:,} that wait, in the order in which they were submitted.")
-    said.append("Open incidents of this pair are resolved with your reason, but for those about messages in doubt.")
+        said.append(
+            _("One whose window is over is not sent any more: it is in doubt, or failed if it never got there.")
+        )
+    said += _in_order(pair)
+    said.append(_("Open incidents of this pair are resolved with your reason, but for those about messages in doubt."))
     return said + _about_cause(screen)
+
+
+def _in_order(pair: Pair) -> list[str]:
+    if not pair.queued:
+        return []
+    if pair.queued == 1:
+        return [_("Then the one that waits.")]
+    said = _("Then the {count} that wait, in the order in which they were submitted.")
+    return [said.format(count=number(pair.queued))]
 
 
 def _flight(screen: PairScreen) -> int:
@@ -98,16 +130,20 @@ def _resume_stream(screen: PairScreen) -> list[str]:
     said = []
     if count:
         said.append(
-            f"Sends the {count:,} that are not acknowledged again at once, in their order: the same ids and numbers. "
-            "What the partner has already it passes over, and acknowledges."
+            ngettext(
+                "Sends the {count} that is not acknowledged again at once: the same id and number. If the partner has "
+                "it already it passes over it, and acknowledges.",
+                "Sends the {count} that are not acknowledged again at once, in their order: the same ids and numbers. "
+                "What the partner has already it passes over, and acknowledges.",
+                count,
+            ).format(count=number(count))
         )
-    if screen.pair.queued:
-        said.append(f"Then the {screen.pair.queued:,} that wait, in the order in which they were submitted.")
+    said += _in_order(screen.pair)
     if terms is not None:
-        said.append(f"The count of resends starts at zero. {gives_up_sentence(terms)}")
+        said.append(_("The count of resends starts at zero.") + " " + gives_up_sentence(terms))
         if terms.time_to_live:
-            said.append("One whose life is over by now is not sent any more: it is in doubt if it ever went out.")
-    said.append("Open incidents of this pair are resolved with your reason.")
+            said.append(_("One whose life is over by now is not sent any more: it is in doubt if it ever went out."))
+    said.append(_("Open incidents of this pair are resolved with your reason."))
     return said + _about_cause(screen)
 
 
@@ -119,15 +155,24 @@ def _resume(screen: PairScreen) -> list[str]:
     head = screen.pair.in_flight
     said = []
     if head is None:
-        said.append(f"Sends what waits: {screen.pair.queued:,} documents, one at a time, in order.")
+        count = screen.pair.queued
+        said.append(
+            ngettext(
+                "Sends what waits: {count} document.",
+                "Sends what waits: {count} documents, one at a time, in order.",
+                count,
+            ).format(count=number(count))
+        )
     else:
         said.append(
-            f"Sends message {_named(head)} again at once: the same MessageId, the same sequence number, the same "
-            f"octets (SHA-256 {head.digest[:12]}…). A partner that has it already acknowledges and does not process it."
+            _(
+                "Sends message {message} again at once: the same MessageId, the same sequence number, the same octets "
+                "(SHA-256 {digest}…). A partner that has it already acknowledges and does not process it."
+            ).format(message=_named(head), digest=head.digest[:12])
         )
         said += _behind(screen)
     said += _budget(screen)
-    said.append("Open incidents of this pair are resolved with your reason.")
+    said.append(_("Open incidents of this pair are resolved with your reason."))
     return said + _about_cause(screen)
 
 
@@ -135,28 +180,44 @@ def _retry_now(screen: PairScreen) -> list[str]:
     pair, terms = screen.pair, screen.terms
     if screen.requests:
         return [
-            f"Of the {pair.out_now:,} on the way, those that wait for their next repeat go out at once, with the same "
-            "ids, first-instance times and octets.",
-            "The windows in which they may be repeated stay as they are.",
+            ngettext(
+                "If the {count} on the way waits for its next repeat, it goes out at once, with the same id, "
+                "first-instance time and octets.",
+                "Of the {count} on the way, those that wait for their next repeat go out at once, with the same ids, "
+                "first-instance times and octets.",
+                pair.out_now,
+            ).format(count=number(pair.out_now)),
+            _("The windows in which they may be repeated stay as they are."),
         ]
     if screen.streams.applies:
         return [
-            f"Of the {_flight(screen):,} in flight, those that are not on the wire go out again at once, in order.",
-            "The count of resends without progress stays as it is.",
+            ngettext(
+                "If the {count} in flight is not on the wire, it goes out again at once.",
+                "Of the {count} in flight, those that are not on the wire go out again at once, in order.",
+                _flight(screen),
+            ).format(count=number(_flight(screen))),
+            _("The count of resends without progress stays as it is."),
         ]
     if screen.transactions:
         return [
-            f"What waits goes out at once, with the same octets: {_unanswered(screen)}. What is on the wire is left "
-            "alone.",
-            "How often each was sent goes on counting.",
+            _(
+                "What waits goes out at once, with the same octets: {messages}. What is on the wire is left alone."
+            ).format(messages=_unanswered(screen)),
+            _("How often each was sent goes on counting."),
         ]
     said = [
-        f"Sends message {_named(pair.in_flight)} again at once, with the same octets, instead of waiting for its time."
+        _("Sends message {message} again at once, with the same octets, instead of waiting for its time.").format(
+            message=_named(pair.in_flight)
+        )
     ]
     if terms is not None and pair.flow == "awaiting_ack":
-        said.append(f"This is retry {pair.retries + 1} of {terms.retries}; the counter is not reset.")
+        said.append(
+            _("This is retry {number} of {most}; the counter is not reset.").format(
+                number=pair.retries + 1, most=terms.retries
+            )
+        )
     else:
-        said.append("It uses up no retry.")
+        said.append(_("It uses up no retry."))
     return said
 
 
@@ -164,116 +225,158 @@ def _skip(screen: PairScreen) -> list[str]:
     head = screen.pair.in_flight
     if screen.requests:
         return [
-            "The first message that waits for its next repeat is given up: it is never sent again. The partner may "
-            "have executed it already; nobody can know. Its sender is notified by an event.",
-            "To take back another one, cancel it on its own page.",
-            *([f"One of the {screen.pair.queued:,} that wait takes its place."] if screen.pair.queued else []),
+            _(
+                "The first message that waits for its next repeat is given up: it is never sent again. The partner may "
+                "have executed it already; nobody can know. Its sender is notified by an event."
+            ),
+            _("To take back another one, cancel it on its own page."),
+            *([_takes_its_place(screen.pair.queued)] if screen.pair.queued else []),
         ]
     if screen.streams.applies:
         first = screen.streams.outgoing.oldest if screen.streams.outgoing is not None else None
         return [
-            f"Message {_named(first)} is given up: it is never sent again. The partner may have it already; nobody can "
-            "know before it is acknowledged. Its sender is notified by an event.",
-            "What follows it goes out again and leaves its number out, so that the partner does not wait for it.",
-            "Open incidents of this pair are resolved with your reason.",
+            _(
+                "Message {message} is given up: it is never sent again. The partner may have it already; nobody can "
+                "know before it is acknowledged. Its sender is notified by an event."
+            ).format(message=_named(first)),
+            _("What follows it goes out again and leaves its number out, so that the partner does not wait for it."),
+            _("Open incidents of this pair are resolved with your reason."),
         ]
     said = [
-        f"Message {_named(head)} is given up: it is never sent again on this pair. Its sender is notified by an event.",
-        "The sequence restarts: the next message goes out as number 1, because nobody can know whether the partner "
-        f"took number {head.sequence_number if head else ''}.",
+        _(
+            "Message {message} is given up: it is never sent again on this pair. Its sender is notified by an event."
+        ).format(message=_named(head)),
+        _(
+            "The sequence restarts: the next message goes out as number 1, because nobody can know whether the partner "
+            "took number {number}."
+        ).format(number=head.sequence_number if head else ""),
     ]
-    return [*said, *_behind(screen), "Open incidents of this pair are resolved with your reason."]
+    return [*said, *_behind(screen), _("Open incidents of this pair are resolved with your reason.")]
+
+
+def _takes_its_place(count: int) -> str:
+    return ngettext(
+        "The {count} that waits takes its place.", "One of the {count} that wait takes its place.", count
+    ).format(count=number(count))
 
 
 def _restart(screen: PairScreen) -> list[str]:
     head = screen.pair.in_flight
     if screen.streams.applies:
         return [
-            "A new stream begins, with a TxSequenceID above every one before, and its first message as number 1.",
-            f"The {_flight(screen):,} in flight go back to the head of the queue and out under new numbers, with their "
-            "ids. A partner that has one already may take it again, unless it remembers ids as this hub does.",
-            *([f"Then the {screen.pair.queued:,} that wait."] if screen.pair.queued else []),
+            _("A new stream begins, with a TxSequenceID above every one before, and its first message as number 1."),
+            ngettext(
+                "The {count} in flight goes back to the head of the queue and out under a new number, with its id. A "
+                "partner that has it already may take it again, unless it remembers ids as this hub does.",
+                "The {count} in flight go back to the head of the queue and out under new numbers, with their ids. A "
+                "partner that has one already may take it again, unless it remembers ids as this hub does.",
+                _flight(screen),
+            ).format(count=number(_flight(screen))),
+            *([_and_what_waits(screen.pair.queued)] if screen.pair.queued else []),
         ]
     if head is None:
-        first = "The next message goes out as number 1."
+        first = _("The next message goes out as number 1.")
     else:
-        first = (
-            f"Message {_named(head)} goes back to the head of the queue and out as number 1, with its MessageId. "
-            "Its octets are generated again, because the number is part of them."
-        )
+        first = _(
+            "Message {message} goes back to the head of the queue and out as number 1, with its MessageId. Its octets "
+            "are generated again, because the number is part of them."
+        ).format(message=_named(head))
     return [
         first,
         *_behind(screen),
-        "The partner has to take number 1 as a restart; a standard messaging service does.",
+        _("The partner has to take number 1 as a restart; a standard messaging service does."),
     ]
+
+
+def _and_what_waits(count: int) -> str:
+    if count == 1:
+        return _("Then the one that waits.")
+    return _("Then the {count} that wait.").format(count=number(count))
 
 
 def _pause(screen: PairScreen) -> list[str]:
     if screen.transactions:
         return [
-            "From now on nothing is sent on this pair. What the partner sends about transactions is still taken.",
-            "Participants that have voted wait for the decision meanwhile, and hold what they have locked.",
-            "It stays paused until somebody releases it.",
+            _("From now on nothing is sent on this pair. What the partner sends about transactions is still taken."),
+            _("Participants that have voted wait for the decision meanwhile, and hold what they have locked."),
+            _("It stays paused until somebody releases it."),
         ]
     return [
-        "From now on nothing is sent on this pair. An attempt that is on the wire is finished, and its answer taken.",
-        "Applications can go on submitting; what they submit waits.",
-        "It stays paused until somebody releases it.",
+        _(
+            "From now on nothing is sent on this pair. An attempt that is on the wire is finished, and its answer "
+            "taken."
+        ),
+        _("Applications can go on submitting; what they submit waits."),
+        _("It stays paused until somebody releases it."),
     ]
 
 
 def _release(screen: PairScreen) -> list[str]:
     if screen.pair.flow == "suspended":
-        return ["The pair is suspended as well: nothing is sent until it is resumed, too."]
+        return [_("The pair is suspended as well: nothing is sent until it is resumed, too.")]
     if screen.transactions:
-        return [f"What waits goes out at once: {_unanswered(screen)}."]
+        return [_("What waits goes out at once: {messages}.").format(messages=_unanswered(screen))]
     count = screen.pair.queued + screen.pair.out_now + (1 if screen.pair.in_flight is not None else 0)
     count = count or _flight(screen)
     if not count:
-        return ["Nothing waits; the next submission goes out at once."]
+        return [_("Nothing waits; the next submission goes out at once.")]
     if screen.streams.applies:
-        return [f"What is due goes out at once: {_flight(screen) + screen.pair.queued:,} documents, in order."]
-    if screen.requests:
-        return [f"What is due goes out at once: {count:,} documents, as many at a time as the agreement allows."]
-    return [f"What is due goes out at once: {count:,} documents, one at a time, in order."]
+        count = _flight(screen) + screen.pair.queued
+        said = _("What is due goes out at once: {count} documents, in order.")
+    elif screen.requests:
+        said = _("What is due goes out at once: {count} documents, as many at a time as the agreement allows.")
+    else:
+        said = _("What is due goes out at once: {count} documents, one at a time, in order.")
+    if count == 1:
+        said = _("What is due goes out at once: one document.")
+    return [said.format(count=number(count))]
 
 
 def _unanswered(screen: PairScreen) -> str:
-    return f"{screen.unanswered:,} message{'s' * (screen.unanswered != 1)} of transactions"
+    count = screen.unanswered
+    return ngettext("{count} message of transactions", "{count} messages of transactions", count).format(
+        count=number(count)
+    )
 
 
 def _expect(screen: PairScreen) -> list[str]:
     return [
-        f"The partner's next message is taken if it has the number that you set, instead of "
-        f"{next_sequence(screen.pair.last_sequence)}. A restart at 1 is taken in any case.",
-        "Messages that were received before stay known by their MessageId and are not taken twice.",
-        "Open incidents of this pair are resolved with your reason.",
+        _(
+            "The partner's next message is taken if it has the number that you set, instead of {number}. A restart at "
+            "1 is taken in any case."
+        ).format(number=next_sequence(screen.pair.last_sequence)),
+        _("Messages that were received before stay known by their MessageId and are not taken twice."),
+        _("Open incidents of this pair are resolved with your reason."),
     ]
 
 
 def _clear_resync(screen: PairScreen) -> list[str]:
     said = [
-        "You say that you have compared what both sides have of the time that is missing here; your reason is the "
-        "evidence.",
+        _(
+            "You say that you have compared what both sides have of the time that is missing here; your reason is the "
+            "evidence."
+        ),
     ]
     if screen.pair.direction == "in":
         said.append(
-            "Documents that come in are new again, unless the hub knows them. If the partner still repeats one of that "
-            "time, it is processed a second time."
+            _(
+                "Documents that come in are new again, unless the hub knows them. If the partner still repeats one of "
+                "that time, it is processed a second time."
+            )
         )
-        said.append("Documents that are in doubt stay so until somebody settles them.")
+        said.append(_("Documents that are in doubt stay so until somebody settles them."))
     else:
-        said.append("Nothing changes in what is sent. What applications submitted then and is not here is not sent.")
-    return [*said, "The incident about it is resolved with your reason; other incidents stay open."]
+        said.append(_("Nothing changes in what is sent. What applications submitted then and is not here is not sent."))
+    return [*said, _("The incident about it is resolved with your reason; other incidents stay open.")]
 
 
-_UNSENT = "What has been sent cannot be unsent."
+_UNSENT = gettext_lazy("What has been sent cannot be unsent.")
 VERBS: dict[str, PairVerb] = {
     verb.slug: verb
     for verb in (
         PairVerb(
             "resume",
-            "Resume",
+            gettext_lazy("Resume"),
             "player-play",
             "primary",
             "pairs:operate",
@@ -282,16 +385,16 @@ VERBS: dict[str, PairVerb] = {
             _resume,
             _UNSENT,
             (
-                "Certificate replaced",
-                "Partner fixed firewall",
-                "Partner's server is up again",
-                "Tried with partner",
+                gettext_lazy("Certificate replaced"),
+                gettext_lazy("Partner fixed firewall"),
+                gettext_lazy("Partner's server is up again"),
+                gettext_lazy("Tried with partner"),
             ),
-            "resumed",
+            gettext_lazy("{pair} is resumed."),
         ),
         PairVerb(
             "retry-now",
-            "Retry now",
+            gettext_lazy("Retry now"),
             "refresh",
             "",
             "pairs:operate",
@@ -299,56 +402,58 @@ VERBS: dict[str, PairVerb] = {
             "Use the next attempt early; the budget is not reset",
             _retry_now,
             _UNSENT,
-            ("Partner says they are up again", "Fixed on our side"),
-            "sending again at once",
+            (gettext_lazy("Partner says they are up again"), gettext_lazy("Fixed on our side")),
+            gettext_lazy("{pair} is sending again at once."),
         ),
         PairVerb(
             "skip-head",
-            "Skip message",
+            gettext_lazy("Skip message"),
             "player-skip-forward",
             "danger",
             "pairs:skip",
             operating.pair_skip_head,
             "Give up the message in flight permanently, and restart the sequence at 1",
             _skip,
-            "A skipped message is never sent again; it can only be submitted again, under another MessageId.",
-            ("Partner cannot process this document", "Sent by other means"),
-            "going on without the skipped message; the sequence restarts at 1",
+            gettext_lazy(
+                "A skipped message is never sent again; it can only be submitted again, under another MessageId."
+            ),
+            (gettext_lazy("Partner cannot process this document"), gettext_lazy("Sent by other means")),
+            gettext_lazy("{pair} is going on without the skipped message; the sequence restarts at 1."),
             heavy=True,
             long_reason=True,
-            done_requests="going on without the skipped message",
+            done_requests=gettext_lazy("{pair} is going on without the skipped message."),
         ),
         PairVerb(
             "restart-sequence",
-            "Restart sequence",
+            gettext_lazy("Restart sequence"),
             "rotate-clockwise",
             "danger",
             "pairs:skip",
             operating.pair_restart_sequence,
             "Forget the numbers: the message in flight, or the next, goes out as number 1",
             _restart,
-            "The numbers that were used are forgotten.",
-            ("Partner lost their sequence state", "Agreed with partner to start at 1"),
-            "restarted: the next message goes out as number 1",
+            gettext_lazy("The numbers that were used are forgotten."),
+            (gettext_lazy("Partner lost their sequence state"), gettext_lazy("Agreed with partner to start at 1")),
+            gettext_lazy("{pair} is restarted: the next message goes out as number 1."),
             heavy=True,
             long_reason=True,
         ),
         PairVerb(
             "pause",
-            "Pause",
+            gettext_lazy("Pause"),
             "player-pause",
             "",
             "pairs:operate",
             operating.pair_pause,
             "Hold the pair: it takes submissions and answers, and sends nothing",
             _pause,
-            "Nothing here is irreversible: release the pair and it goes on.",
-            ("Partner's maintenance window", "Investigation"),
-            "paused",
+            gettext_lazy("Nothing here is irreversible: release the pair and it goes on."),
+            (gettext_lazy("Partner's maintenance window"), gettext_lazy("Investigation")),
+            gettext_lazy("{pair} is paused."),
         ),
         PairVerb(
             "release",
-            "Release",
+            gettext_lazy("Release"),
             "player-play",
             "primary",
             "pairs:operate",
@@ -356,26 +461,26 @@ VERBS: dict[str, PairVerb] = {
             "End a pause",
             _release,
             _UNSENT,
-            ("Maintenance is over", "Investigation is done"),
-            "released",
+            (gettext_lazy("Maintenance is over"), gettext_lazy("Investigation is done")),
+            gettext_lazy("{pair} is released."),
         ),
         PairVerb(
             "expect-sequence",
-            "Set expected number",
+            gettext_lazy("Set expected number"),
             "list-numbers",
             "danger",
             "pairs:skip",
             operating.pair_expect_sequence,
             "Inbound: set the number that is taken as next, after one side lost its state",
             _expect,
-            "Messages with numbers in between are not asked for again.",
-            ("Our state was restored from a backup", "Partner restarted at another number"),
-            "set to expect another number",
+            gettext_lazy("Messages with numbers in between are not asked for again."),
+            (gettext_lazy("Our state was restored from a backup"), gettext_lazy("Partner restarted at another number")),
+            gettext_lazy("{pair} is set to expect another number."),
             heavy=True,
         ),
         PairVerb(
             "clear-resync",
-            "Clear resync",
+            gettext_lazy("Clear resync"),
             "arrows-exchange",
             "primary",
             "pairs:skip",
@@ -383,9 +488,12 @@ VERBS: dict[str, PairVerb] = {
             "After a loss of memory: both sides were compared (the reason is the evidence), and what comes is new "
             "again",
             _clear_resync,
-            "The hub does not look for repeats from that time any more.",
-            ("Compared with the partner's list: nothing is missing", "What was missing was sent again, and settled"),
-            "in sync again",
+            gettext_lazy("The hub does not look for repeats from that time any more."),
+            (
+                gettext_lazy("Compared with the partner's list: nothing is missing"),
+                gettext_lazy("What was missing was sent again, and settled"),
+            ),
+            gettext_lazy("{pair} is in sync again."),
             long_reason=True,
         ),
     )

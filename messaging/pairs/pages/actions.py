@@ -13,6 +13,7 @@ from django.http import Http404, HttpRequest, HttpResponse, StreamingHttpRespons
 from django.http.response import HttpResponseBase
 from django.urls import reverse
 from django.utils.html import format_html
+from django.utils.translation import gettext as _
 
 from messaging.console.access import actor, person, requires
 from messaging.console.rendering import after, dialog, page, posted, problems, see_other
@@ -27,6 +28,7 @@ from messaging.pairs.selectors import circuits, pairs, screens
 from messaging.pairs.services import exporting, probing
 from messaging.pairs.services.silence import pair_update
 from rmhub import clock
+from rmhub.language import gettext_lazy, inside
 
 
 def _scope(parameters: dict[str, Any]) -> str:
@@ -48,7 +50,7 @@ def pair_verb(request: HttpRequest, code: str, verb: str) -> HttpResponse:
         possible |= {"pause", "release"}
     possible |= {"clear-resync"}  # somebody else may have, since the form was opened
     if chosen is None or verb not in possible:
-        raise Http404(f"There is no verb {verb} for this pair.")
+        raise Http404(_("There is no verb {verb} for this pair.").format(verb=verb))
     href = reverse("console:pair", args=[screen.pair.code])
     onward = after(request) if request.GET.get("next") or request.POST.get("next") else ""
 
@@ -61,7 +63,7 @@ def pair_verb(request: HttpRequest, code: str, verb: str) -> HttpResponse:
             more["mode"] = request.POST.get("mode", "all")
         why = {"actor": actor(request), "reason": request.POST.get("reason", "").strip()}
         chosen.service(pair_id=screen.pair.pk, expected_version=int(request.POST["version"]), **why, **more)
-        notices.success(request, f"{screen.pair.code} is {chosen.said(screen)}.")
+        notices.success(request, chosen.said(screen))
         return see_other(onward or href)
 
     def shown() -> dict[str, Any]:
@@ -69,19 +71,21 @@ def pair_verb(request: HttpRequest, code: str, verb: str) -> HttpResponse:
         pair = now.pair
         state = next((state for state in now.verbs if state.slug == verb), None)
         return {
-            "title": f"{chosen.label}: {pair.code}",
-            "heading": f"{chosen.label} {pair.code}",
-            "crumbs": [(reverse("console:pairs"), "Pairs"), (href, pair.code)],
+            "title": _("{verb}: {pair}").format(verb=chosen.label, pair=pair.code),
+            "heading": _("{verb} {pair}").format(verb=chosen.label, pair=pair.code),
+            "crumbs": [(reverse("console:pairs"), _("Pairs")), (href, pair.code)],
             "screen": now,
             "pair": pair,
             "version": pair.version,
             "verb": chosen,
             "effects": chosen.effects(now),
             "possible": state is not None and state.enabled,
-            "why_not": state.why_not if state is not None else f"The pair is {now.look.label.lower()} now.",
+            "why_not": state.why_not
+            if state is not None
+            else _("The pair is {state} now.").format(state=inside(now.look.label)),
             "next": onward,
             "href": onward or href,
-            "noun": "list" if onward else "pair",
+            "leave": _("Back to the list") if onward else _("Back to the pair"),
             "upcoming": now.queue[:5],
             "lacks_payloads": person(request).lacks("payloads:read"),
             "incident": screens.incident_of(pair, now.incidents),
@@ -92,26 +96,34 @@ def pair_verb(request: HttpRequest, code: str, verb: str) -> HttpResponse:
         if entry is None or not isinstance(error, Stale):
             return ""
         ago = span((clock.now() - entry.at).total_seconds())
-        did = entry.verb.removeprefix("pair.").replace("_", " ")
-        return f"{entry.actor} was faster: {did}, {ago} ago: {entry.reason}"
+        verb = entry.verb.removeprefix("pair.")
+        known = VERBS.get(verb.replace("_", "-"))
+        did = inside(known.label) if known is not None else _OTHER_VERBS.get(verb, verb.replace("_", " "))
+        said = _("{name} was faster: {did}, {ago} ago: {reason}")
+        return said.format(name=entry.actor, did=did, ago=ago, reason=entry.reason)
 
     return dialog(request, "console/pairs/verb_form.html", shown, do, faster=faster)
+
+
+# What people do to a pair beside its verbs.
+_OTHER_VERBS = {"update": gettext_lazy("change the settings"), "export": gettext_lazy("export")}
 
 
 def _check(request: HttpRequest, pair: Pair, verb: PairVerb) -> None:
     """What the form itself can tell; the rest is the service's to say. Raises InvalidSubmission."""
     given, errors = request.POST, {}
     if not _is_number(given.get("version", "")):
-        errors[""] = ["This form is not complete: open it again from the pair's page."]
+        errors[""] = [_("This form is not complete: open it again from the pair's page.")]
     if verb.long_reason and len(given.get("reason", "").strip()) < HEAVY_REASON:
-        errors["reason"] = [f"Say why, in at least {HEAVY_REASON} characters: it cannot be taken back."]
+        said = _("Say why, in at least {count} characters: it cannot be taken back.")
+        errors["reason"] = [said.format(count=HEAVY_REASON)]
     if "\x00" in given.get("reason", ""):
-        errors.setdefault("reason", []).append("There is a control character in this text: remove it.")
+        errors.setdefault("reason", []).append(_("There is a control character in this text: remove it."))
     expected = given.get("expected", "")
     if verb.slug == "expect-sequence" and not (_is_number(expected) and len(expected) < 10):
-        errors["expected"] = ["A number from 1 to 999999999."]
+        errors["expected"] = [_("A number from 1 to 999999999.")]
     if verb.heavy and given.get("confirm", "").strip().upper() != pair.code.upper():
-        errors["confirm"] = [f"Type {pair.code} to show that you mean this pair."]
+        errors["confirm"] = [_("Type {pair} to show that you mean this pair.").format(pair=pair.code)]
     if errors:
         raise InvalidSubmission(errors)
 
@@ -126,9 +138,9 @@ def pair_ping(request: HttpRequest, code: str) -> HttpResponse:
         notices.error(request, error.detail)
         return see_other("console:pair", code)
     if report.ok:
-        notices.success(request, "The partner answers.")
+        notices.success(request, _("The partner answers."))
     else:
-        notices.error(request, "The partner could not be reached as it should be: see the steps.")
+        notices.error(request, _("The partner could not be reached as it should be: see the steps."))
     return see_other(f"{reverse('console:pair', args=[code])}?{urlencode({'pinged': report.public_id})}#probe")
 
 
@@ -147,7 +159,7 @@ def pair_export(request: HttpRequest, code: str) -> HttpResponseBase:
 
 # --- settings: the rhythm, in the units in which people think, and the run-book ---
 
-UNITS = (("60", "minutes"), ("3600", "hours"), ("86400", "days"))
+UNITS = (("60", gettext_lazy("minutes")), ("3600", gettext_lazy("hours")), ("86400", gettext_lazy("days")))
 # The form's names, the service's, and the unit of a length that is not set.
 _LENGTHS = (("every", "expected_every", "3600"), ("grace", "silence_grace", "60"))
 
@@ -157,7 +169,7 @@ def settings_fields(pair: Pair) -> dict[str, str]:
     fields = {"runbook": pair.runbook}
     for name, field, otherwise in _LENGTHS:
         seconds = getattr(pair, field)
-        unit = next((unit for unit, _ in reversed(UNITS) if seconds % int(unit) == 0), "60") if seconds else otherwise
+        unit = next((unit for unit, __ in reversed(UNITS) if seconds % int(unit) == 0), "60") if seconds else otherwise
         fields |= {name: str(max(1, seconds // int(unit))) if seconds else "", f"{name}_unit": unit}
     return fields
 
@@ -168,7 +180,7 @@ def pair_settings(request: HttpRequest, code: str) -> HttpResponse:
     pair, given = pairs.pair(code), request.POST
     try:
         if not _is_number(given.get("version", "")):
-            raise InvalidSubmission({"": ["This form is not complete: open it again from the pair's page."]})
+            raise InvalidSubmission({"": [_("This form is not complete: open it again from the pair's page.")]})
         pair_update(
             pair_id=pair.pk,
             actor=actor(request),
@@ -177,10 +189,10 @@ def pair_settings(request: HttpRequest, code: str) -> HttpResponse:
             **_read_settings(given),
         )
     except (Stale, InvalidSubmission) as error:
-        names = {field: name for name, field, _ in _LENGTHS}
+        names = {field: name for name, field, __ in _LENGTHS}
         context = {
             "pair": pairs.pair(code),
-            "fields": {**{f"{name}_unit": unit for name, _, unit in _LENGTHS}, **given.dict()},
+            "fields": {**{f"{name}_unit": unit for name, __, unit in _LENGTHS}, **given.dict()},
             "units": UNITS,
             "errors": [(names.get(field, field), text) for field, text in problems(error)],
             "given": given,
@@ -188,7 +200,7 @@ def pair_settings(request: HttpRequest, code: str) -> HttpResponse:
         return page(
             request, "console/pairs/pair_settings.html", context, status=409 if isinstance(error, Stale) else 422
         )
-    notices.success(request, f"The settings of {pair.code} are changed.")
+    notices.success(request, _("The settings of {pair} are changed.").format(pair=pair.code))
     return see_other(f"{reverse('console:pair', args=[code])}?tab=settings")
 
 
@@ -196,14 +208,14 @@ def _read_settings(given: Mapping[str, str]) -> dict[str, Any]:
     """The arguments of `pair_update`. Raises InvalidSubmission."""
     errors: dict[str, list[str]] = {}
     values: dict[str, Any] = {"runbook": given.get("runbook", "")}
-    for name, field, _ in _LENGTHS:
+    for name, field, __ in _LENGTHS:
         text, unit = given.get(name, "").strip(), given.get(f"{name}_unit", "")
         if not text:
             values[field] = 0
         elif _is_number(text) and len(text) < 8 and unit in dict(UNITS):
             values[field] = int(text) * int(unit)
         else:
-            errors[name] = ["A whole number and its unit; leave it empty for none."]
+            errors[name] = [_("A whole number and its unit; leave it empty for none.")]
     if errors:
         raise InvalidSubmission(errors)
     return values
@@ -215,7 +227,11 @@ def _is_number(text: str) -> bool:
 
 # --- partners' servers that could not be reached lately ---
 
-PRESETS = ("Partner says that the server is up", "Address or firewall corrected", "Check whether it is back")
+PRESETS = (
+    gettext_lazy("Partner says that the server is up"),
+    gettext_lazy("Address or firewall corrected"),
+    gettext_lazy("Check whether it is back"),
+)
 
 
 @requires("pairs:read")
@@ -235,14 +251,14 @@ def circuit_try(request: HttpRequest, reference: str) -> HttpResponse:
 
     def do() -> HttpResponse:
         circuit_reset(circuit_id=reference, actor=actor(request), reason=posted(request, "reason"))
-        notices.success(request, f"The next attempt to {address} is let through.")
+        notices.success(request, _("The next attempt to {address} is let through.").format(address=address))
         return see_other(href)
 
     def shown() -> dict[str, Any]:
         return {
-            "title": f"Try {address} now",
-            "heading": format_html('Try <span class="mono">{}</span> now', address),
-            "crumbs": [(href, "Servers")],
+            "title": _("Try {address} now").format(address=address),
+            "heading": format_html(_('Try <span class="mono">{address}</span> now'), address=address),
+            "crumbs": [(href, _("Servers"))],
             "row": row,
             "presets": PRESETS,
         }

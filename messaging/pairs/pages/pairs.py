@@ -14,6 +14,7 @@ from django.http import HttpRequest, HttpResponse
 from django.http.response import HttpResponseBase
 from django.urls import reverse
 from django.utils.safestring import SafeString, mark_safe
+from django.utils.translation import gettext as _
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
@@ -41,36 +42,42 @@ from messaging.pairs.selectors.verbs import VerbState, verb_states
 from messaging.pairs.services import probing
 from rmhub import clock
 from rmhub.ids import public_id
+from rmhub.language import gettext_lazy
 
 Content = Callable[[HttpRequest, PairScreen], dict[str, Any]]  # what a tab shows
 TABS = (
-    ("overview", "Overview"),
-    ("queue", "Queue"),
-    ("attempts", "Attempts"),
-    ("incidents", "Incidents"),
-    ("agreement", "Agreement"),
-    ("audit", "Audit"),
-    ("settings", "Settings"),
+    ("overview", gettext_lazy("Overview")),
+    ("queue", gettext_lazy("Queue")),
+    ("attempts", gettext_lazy("Attempts")),
+    ("incidents", gettext_lazy("Incidents")),
+    ("agreement", gettext_lazy("Agreement")),
+    ("audit", gettext_lazy("Audit")),
+    ("settings", gettext_lazy("Settings")),
 )
 PAIRS = ListPage(
     name="pairs",
     view="console:pairs",
     columns=(
-        Column("state", "State", lambda row: row.diagnosis.state, fixed=True, sort="severity"),
-        Column("code", "Pair", lambda row: row.pair.code, fixed=True, sort="code"),
+        Column("state", gettext_lazy("State"), lambda row: row.diagnosis.state, fixed=True, sort="severity"),
+        Column("code", gettext_lazy("Pair"), lambda row: row.pair.code, fixed=True, sort="code"),
         Column("partner", "Partner", lambda row: row.pair.partner.name, only_csv=True),
         Column("direction", "Direction", lambda row: row.pair.direction, only_csv=True),
         Column("sender", "Sender URI", lambda row: row.pair.sender_uri, only_csv=True),
         Column("receiver", "Receiver URI", lambda row: row.pair.receiver_uri, only_csv=True),
-        Column("agreement", "Agreement", lambda row: row.terms.tpa_id if row.terms is not None else "", hidden=True),
-        Column("reason", "Reason", lambda row: row.diagnosis.cause.code if row.diagnosis.cause else ""),
+        Column(
+            "agreement",
+            gettext_lazy("Agreement"),
+            lambda row: row.terms.tpa_id if row.terms is not None else "",
+            hidden=True,
+        ),
+        Column("reason", gettext_lazy("Reason"), lambda row: row.diagnosis.cause.code if row.diagnosis.cause else ""),
         Column("since", "Since", lambda row: row.diagnosis.since, only_csv=True),
-        Column("queue", "Queue", lambda row: row.pair.in_queue),
-        Column("head", "First in line", lambda row: row.head.message_id if row.head is not None else ""),
-        Column("retry", "Retry", lambda row: row.diagnosis.retry if row.head is not None else ""),
-        Column("next", "Next", lambda row: row.diagnosis.next_at),
-        Column("success", "Last success", lambda row: row.pair.last_success_at),
-        Column("owner", "Owner", lambda row: row.incident.owner if row.incident is not None else ""),
+        Column("queue", gettext_lazy("Queue"), lambda row: row.pair.in_queue),
+        Column("head", gettext_lazy("First in line"), lambda row: row.head.message_id if row.head is not None else ""),
+        Column("retry", gettext_lazy("Retry"), lambda row: row.diagnosis.retry if row.head is not None else ""),
+        Column("next", gettext_lazy("Next"), lambda row: row.diagnosis.next_at),
+        Column("success", gettext_lazy("Last success"), lambda row: row.pair.last_success_at),
+        Column("owner", gettext_lazy("Owner"), lambda row: row.incident.owner if row.incident is not None else ""),
         Column(
             "incident", "Incident", lambda row: str(row.incident) if row.incident is not None else "", only_csv=True
         ),
@@ -87,11 +94,13 @@ PAIRS = ListPage(
     usual="severity",
 )
 FILTERS = (
-    Filter("q", "Code, URI or partner contains", kind="search"),
-    Filter("state", "State", kind="tab"),
-    Filter("partner", "Partner", kind="partner"),
-    Filter("direction", "Direction", choices=Direction.choices),
-    Filter("resync", "Needs resync", choices=(("true", "Yes"), ("false", "No"))),
+    Filter("q", gettext_lazy("Code, URI or partner contains"), kind="search"),
+    Filter("state", gettext_lazy("State"), kind="tab"),
+    Filter("partner", gettext_lazy("Partner"), kind="partner"),
+    Filter("direction", gettext_lazy("Direction"), choices=Direction.choices),
+    Filter(
+        "resync", gettext_lazy("Needs resync"), choices=(("true", gettext_lazy("Yes")), ("false", gettext_lazy("No")))
+    ),
 )
 
 
@@ -103,7 +112,10 @@ _BULK = (
     "incidents_acknowledge",
     "incidents_assign",
 )
-_BULK_LABELS = {"incidents_acknowledge": "Acknowledge incidents", "incidents_assign": "Assign incidents"}
+_BULK_LABELS = {
+    "incidents_acknowledge": gettext_lazy("Acknowledge incidents"),
+    "incidents_assign": gettext_lazy("Assign incidents"),
+}
 
 
 @requires("pairs:read")
@@ -119,7 +131,7 @@ def pair_list(request: HttpRequest) -> HttpResponseBase:
     }
     partner = filters.partner_of(request)
     given["partner"] = partner.reference
-    _, order = lists.order(request, PAIRS)
+    __, order = lists.order(request, PAIRS)
     found = pairs.pairs(
         states=(given["state"],) if given["state"] else (),
         direction=given["direction"],
@@ -156,7 +168,7 @@ def pair_list(request: HttpRequest) -> HttpResponseBase:
 def pair_page(request: HttpRequest, code: str) -> HttpResponse:
     """One pair: what is the matter, what can be done, and what was done. The URL's `tab` says which part is shown."""
     screen = screens.pair_screen(pairs.pair(code), clock.now())
-    tab = _known(request.GET.get("tab", ""), [name for name, _ in TABS]) or "overview"
+    tab = _known(request.GET.get("tab", ""), [name for name, __ in TABS]) or "overview"
     context = {"screen": screen, "pair": screen.pair, "tab": tab, "tabs": _tabs(screen)}
     context |= _head(request, screen)
     context |= _CONTENTS[tab](request, screen)
@@ -169,8 +181,12 @@ def _buttons(states: Iterable[VerbState], me: Person) -> list[tuple[PairVerb, st
     for state in states:
         verb = VERBS[state.slug]
         missing = me.lacks(verb.scope)
-        found.append((verb, f"Needs the role {missing}.", None) if missing else (verb, state.why_not, state.until))
+        found.append((verb, _needs(missing), None) if missing else (verb, state.why_not, state.until))
     return found
+
+
+def _needs(role: str) -> str:
+    return _("Needs the role {role}.").format(role=role) if role else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,7 +216,7 @@ def _actions(screen: PairScreen, me: Person) -> tuple[Action | None, list[Action
     found = []
     if diagnosis.cause is not None and diagnosis.cause.code == "outcome_unknown" and diagnosis.state == "active":
         href = f"{reverse('console:in-doubt')}?tab=outbound"
-        found.append(Action("decide", "Decide about them", "help-circle", href, first=True, dialog=False))
+        found.append(Action("decide", _("Decide about them"), "help-circle", href, first=True, dialog=False))
     for verb, why_not, until in _buttons(screen.verbs, me):
         found.append(
             Action(
@@ -218,17 +234,17 @@ def _actions(screen: PairScreen, me: Person) -> tuple[Action | None, list[Action
     if (endpoint := _endpoint(screen)) and "partners:write" in me.scopes:
         href = reverse("console:endpoint-certificates", args=[endpoint])
         href = f"{href}?next={quote(reverse('console:pair', args=[pair.code]))}"
-        found.append(Action("replace-certificate", "Replace certificate", "shield-check", href))
+        found.append(Action("replace-certificate", _("Replace certificate"), "shield-check", href))
     if out:
-        missing = me.lacks("pairs:operate")
-        why_not = f"Needs the role {missing}." if missing else ""
+        why_not = _needs(me.lacks("pairs:operate"))
         href = reverse("console:pair-ping", args=[pair.code])
-        found.append(Action("ping", "Ping partner", "activity", href, why_not, first=True, post=True))
+        found.append(Action("ping", _("Ping partner"), "activity", href, why_not, first=True, post=True))
     head = screen.head
     if out and head is not None and head.state not in ("sending", "delivered"):
-        missing = me.lacks("messages:cancel")
-        why_not = f"Needs the role {missing}." if missing else ""
-        label = f"Cancel #{head.sequence_number}" if head.sequence_number else "Cancel message"
+        why_not = _needs(me.lacks("messages:cancel"))
+        label = _("Cancel message")
+        if head.sequence_number:
+            label = _("Cancel #{number}").format(number=head.sequence_number)
         href = reverse("console:message-cancel", args=[head.public_id])
         found.append(Action("verb-cancel", label, "ban", href, why_not, danger=True))
     primary = next((one for one in found if one.first and not one.why_not), None)
@@ -285,12 +301,12 @@ def _overview(request: HttpRequest, screen: PairScreen) -> dict[str, Any]:
         "attempts": tables.attempts(screen.attempts),
         "waiting": tables.queue(screen.queue),
         "incoming": table(
-            "How far each sender of this pair is",
+            _("How far each sender of this pair is"),
             tables.STREAM,
             screen.streams.incoming,
             about=lambda stream: {"data-testid": "stream-in"},
         ),
-        "recent": message_tables.messages("The newest messages of this pair", screen.recent, pair=False),
+        "recent": message_tables.messages(_("The newest messages of this pair"), screen.recent, pair=False),
     }
 
 

@@ -8,6 +8,8 @@ from typing import Any
 from django.template.defaultfilters import floatformat
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
+from django.utils.translation import gettext as _
+from django.utils.translation import ngettext
 
 from messaging import causes
 from messaging.console import cells
@@ -16,6 +18,7 @@ from messaging.models import Incident, Message, ProbeReport, Transmission
 from messaging.pairs.selectors.circuits import CircuitRow
 from messaging.pairs.selectors.screens import PairScreen
 from messaging.templatetags.hub import ago, icon, middle, octets, probe_word, state, took, until
+from rmhub.language import gettext_lazy, number
 
 # --- what waits, and what is on the way ---
 
@@ -28,12 +31,12 @@ def _action(message: Message) -> SafeString:
 def queue(rows: Iterable[Message], *, whole: bool = False) -> dict[str, Any]:
     """Return the table of what waits. `whole`: on a tab of its own, where keys go through it."""
     columns = (
-        Column("Submitted", lambda message: ago(message.created_at), "nowrap", zoned=True),
-        Column("Service, action", _action, narrow="Action"),
+        Column(_("Submitted"), lambda message: ago(message.created_at), "nowrap", zoned=True),
+        Column(_("Service, action"), _action, narrow=_("Action")),
         Column("MessageId", lambda one: cells.message(one, 40, data_open=True) if whole else cells.message(one, 28)),
-        Column("Size", lambda message: octets(message.size), "num nowrap"),
+        Column(_("Size"), lambda message: octets(message.size), "num nowrap"),
     )
-    said = "Messages that wait on this pair, next one first"
+    said = _("Messages that wait on this pair, next one first")
     if not whole:
         return table(said, columns, rows)
     return table(said, columns, rows, about=lambda one: {**cells.row_id(one), "data-testid": "queued-row"}, keys=True)
@@ -55,38 +58,51 @@ def _next_repeat(message: Message) -> str:
     return until(message.due_at) if repeats and message.due_at < message.expires_at else "—"  # type: ignore[operator]
 
 
-_STATE = Column("State", lambda message: state("message", message.state), "nowrap")
-_ATTEMPTS = Column("Attempts", lambda message: message.attempts, "num")
-_SENT = Column("First sent", lambda message: ago(message.first_sent_at), "nowrap", zoned=True)
+_STATE = Column(gettext_lazy("State"), lambda message: state("message", message.state), "nowrap")
+_ATTEMPTS = Column(gettext_lazy("Attempts"), lambda message: message.attempts, "num")
+_SENT = Column(gettext_lazy("First sent"), lambda message: ago(message.first_sent_at), "nowrap", zoned=True)
 _OF_STREAM = (
-    Column("Number", lambda message: message.sequence_number, "num mono"),
-    Column("Previous", lambda message: "—" if message.previous_number is None else message.previous_number, "num mono"),
-    Column("Message", _flying),
+    Column(gettext_lazy("Number"), lambda message: message.sequence_number, "num mono"),
+    Column(
+        gettext_lazy("Previous"),
+        lambda message: "—" if message.previous_number is None else message.previous_number,
+        "num mono",
+    ),
+    Column(gettext_lazy("Message"), _flying),
     *(_STATE, _ATTEMPTS, _SENT),
-    Column("Expires", lambda message: until(message.expires_at) if message.expires_at else "never", "nowrap"),
+    Column(
+        gettext_lazy("Expires"),
+        lambda message: until(message.expires_at) if message.expires_at else _("never"),
+        "nowrap",
+    ),
 )
 _OF_TRANSACTIONS = (
-    Column("Message", _of_transaction),
+    Column(gettext_lazy("Message"), _of_transaction),
     *(_STATE, _ATTEMPTS),
-    Column("First sent", lambda message: ago(message.first_sent_at, "not yet"), "nowrap", zoned=True),
-    Column("Goes out again", lambda message: "—" if message.state == "sending" else until(message.due_at), "nowrap"),
+    Column(gettext_lazy("First sent"), lambda message: ago(message.first_sent_at, _("not yet")), "nowrap", zoned=True),
+    Column(
+        gettext_lazy("Goes out again"),
+        lambda message: "—" if message.state == "sending" else until(message.due_at),
+        "nowrap",
+    ),
 )
 _OF_PAIR = (
-    Column("Message", _flying),
+    Column(gettext_lazy("Message"), _flying),
     *(_STATE, _ATTEMPTS, _SENT),
-    Column("Next repeat", _next_repeat, "nowrap"),
-    Column("Repeated until", lambda message: until(message.expires_at), "nowrap"),
+    Column(gettext_lazy("Next repeat"), _next_repeat, "nowrap"),
+    Column(gettext_lazy("Repeated until"), lambda message: until(message.expires_at), "nowrap"),
 )
 
 
 def flying(screen: PairScreen) -> dict[str, Any]:
     """Return the table of what has no answer yet."""
-    said = "Messages of this pair that have no answer yet, the first submitted one first"
+    said = _("Messages of this pair that have no answer yet, the first submitted one first")
     columns: Sequence[Column] = _OF_PAIR
     if screen.streams.applies:
-        said, columns = "Messages of the stream that are not acknowledged, in the order of their numbers", _OF_STREAM
+        said = _("Messages of the stream that are not acknowledged, in the order of their numbers")
+        columns = _OF_STREAM
     elif screen.transactions:
-        said = "Messages of transactions that are not taken or not answered, the next one to go out first"
+        said = _("Messages of transactions that are not taken or not answered, the next one to go out first")
         columns = _OF_TRANSACTIONS
     return table(said, columns, screen.flying, about=lambda message: {"data-testid": "flying"})
 
@@ -115,19 +131,19 @@ def _answer(attempt: Transmission) -> SafeString:
 
 
 _ATTEMPT = (
-    Column("Started", lambda attempt: ago(attempt.started_at), "nowrap", zoned=True),
-    Column("Message", _message, "nowrap"),
-    Column("Attempt", lambda attempt: attempt.number, "num"),
-    Column("Outcome", _outcome, "nowrap"),
-    Column("What came back", _answer, narrow="Answer"),
-    Column("Took", lambda attempt: cells.duration(attempt.started_at, attempt.finished_at), "num nowrap"),
+    Column(gettext_lazy("Started"), lambda attempt: ago(attempt.started_at), "nowrap", zoned=True),
+    Column(gettext_lazy("Message"), _message, "nowrap"),
+    Column(gettext_lazy("Attempt"), lambda attempt: attempt.number, "num"),
+    Column(gettext_lazy("Outcome"), _outcome, "nowrap"),
+    Column(gettext_lazy("What came back"), _answer, narrow=gettext_lazy("Answer")),
+    Column(gettext_lazy("Took"), lambda attempt: cells.duration(attempt.started_at, attempt.finished_at), "num nowrap"),
 )
 
 
 def attempts(rows: Iterable[Transmission]) -> dict[str, Any]:
     """Return the table of transmissions."""
     return table(
-        "The newest transmissions of this pair",
+        _("The newest transmissions of this pair"),
         _ATTEMPT,
         rows,
         about=lambda attempt: {**cells.row_id(attempt), "data-state": attempt.outcome},
@@ -140,17 +156,24 @@ def _sender(stream: Any) -> SafeString:
 
 
 STREAM = (
-    Column("Sender, TxSequenceID", _sender, "mono wrap", narrow="Sender"),
-    Column("Accepted up to", lambda stream: stream.number, "num mono", narrow="Accepted"),
-    Column("Refused since", lambda stream: cells.number(stream.reject_count), "num", narrow="Refused"),
-    Column("Last message", lambda stream: ago(stream.last_access_at, "none yet"), "nowrap", zoned=True),
+    Column(gettext_lazy("Sender, TxSequenceID"), _sender, "mono wrap", narrow=gettext_lazy("Sender")),
+    Column(gettext_lazy("Accepted up to"), lambda stream: stream.number, "num mono", narrow=gettext_lazy("Accepted")),
     Column(
-        "Last order acknowledgement",
-        lambda stream: ago(stream.last_order_ack_at, "none yet"),
-        "nowrap",
-        narrow="Acknowledged",
+        gettext_lazy("Refused since"),
+        lambda stream: cells.number(stream.reject_count),
+        "num",
+        narrow=gettext_lazy("Refused"),
     ),
-    Column("Next", lambda one: until(one.order_ack_due_at) if one.order_ack_due_at else "—", "nowrap"),
+    Column(
+        gettext_lazy("Last message"), lambda stream: ago(stream.last_access_at, _("none yet")), "nowrap", zoned=True
+    ),
+    Column(
+        gettext_lazy("Last order acknowledgement"),
+        lambda stream: ago(stream.last_order_ack_at, _("none yet")),
+        "nowrap",
+        narrow=gettext_lazy("Acknowledgement"),
+    ),
+    Column(gettext_lazy("Next"), lambda one: until(one.order_ack_due_at) if one.order_ack_due_at else "—", "nowrap"),
 )
 
 
@@ -162,29 +185,30 @@ def _cause(incident: Incident) -> SafeString:
 
 
 def _end(incident: Incident) -> object:
-    said = '{} <span class="text-faint">by {}, {}</span>'
     if not incident.resolved_at:
         return "—"
-    return format_html(said, incident.resolution, incident.resolved_by, ago(incident.resolved_at))
+    said = _('{resolution} <span class="text-faint">by {name}, {when}</span>')
+    when = ago(incident.resolved_at)
+    return format_html(said, resolution=incident.resolution, name=incident.resolved_by, when=when)
 
 
 _INCIDENT = (
     Column(
-        "Incident",
+        gettext_lazy("Incident"),
         lambda incident: cells.link(cells.to("incident", incident), incident, "strong", data_open=True),
         "nowrap",
     ),
-    Column("State", lambda incident: state("incident", incident.state), "nowrap"),
-    Column("Cause", _cause),
-    Column("Opened", lambda incident: ago(incident.opened_at), "nowrap", zoned=True),
-    Column("Owner", lambda incident: incident.owner or "—"),
-    Column("How it ended", _end),
+    Column(gettext_lazy("State"), lambda incident: state("incident", incident.state), "nowrap"),
+    Column(gettext_lazy("Cause"), _cause),
+    Column(gettext_lazy("Opened"), lambda incident: ago(incident.opened_at), "nowrap", zoned=True),
+    Column(gettext_lazy("Owner"), lambda incident: incident.owner or "—"),
+    Column(gettext_lazy("How it ended"), _end),
 )
 
 
 def incidents(rows: Iterable[Incident]) -> dict[str, Any]:
     """Return the table of a pair's incidents."""
-    return table("Incidents of this pair", _INCIDENT, rows, about=cells.state_row, keys=True)
+    return table(_("Incidents of this pair"), _INCIDENT, rows, about=cells.state_row, keys=True)
 
 
 # --- the partner's endpoint ---
@@ -195,11 +219,11 @@ def _finding(step: dict[str, Any]) -> SafeString:
     known = causes.lookup(step["cause"]) if step["verdict"] == "failed" and step.get("cause") else None
     certificate = (
         format_html(
-            'Valid {} to {} · issuer {} · SHA-256 <span class="mono">{}</span>',
-            facts["not_before"][:10],
-            facts["not_after"][:10],
-            middle(facts.get("issuer", ""), 60),
-            middle(facts.get("sha256", ""), 20),
+            _('Valid {begin} to {end} · issuer {issuer} · SHA-256 <span class="mono">{digest}</span>'),
+            begin=facts["not_before"][:10],
+            end=facts["not_after"][:10],
+            issuer=middle(facts.get("issuer", ""), 60),
+            digest=middle(facts.get("sha256", ""), 20),
         )
         if facts.get("not_after")
         else ""
@@ -210,17 +234,17 @@ def _finding(step: dict[str, Any]) -> SafeString:
 
 
 _STEP = (
-    Column("Step", lambda step: probe_word(step["name"]), "strong nowrap"),
-    Column("Verdict", lambda step: state("verdict", step["verdict"]), "nowrap"),
-    Column("What it says", _finding),
-    Column("Took", lambda step: took(step.get("seconds")), "num nowrap"),
+    Column(gettext_lazy("Step"), lambda step: probe_word(step["name"]), "strong nowrap"),
+    Column(gettext_lazy("Verdict"), lambda step: state("verdict", step["verdict"]), "nowrap"),
+    Column(gettext_lazy("What it says"), _finding),
+    Column(gettext_lazy("Took"), lambda step: took(step.get("seconds")), "num nowrap"),
 )
 
 
 def probe(report: ProbeReport) -> dict[str, Any]:
     """Return the table of the steps of a look at an endpoint."""
     return table(
-        "What the ping of the partner's endpoint found, step by step",
+        _("What the ping of the partner's endpoint found, step by step"),
         _STEP,
         report.steps,
         about=lambda step: {"data-testid": f"probe-{step['name']}", "data-state": step["verdict"]},
@@ -233,12 +257,14 @@ _NAMED = 5  # partners of a server that are named; of many more it is said that 
 def _server(row: CircuitRow) -> SafeString:
     circuit, users = row.circuit, ", ".join(row.partners[:_NAMED])
     if others := row.partners[_NAMED:]:
-        folded = "{} <details><summary>and {} more</summary>{}</details>"
-        users = format_html(folded, users, len(others), ", ".join(others))
+        more = ngettext("and {count} more", "and {count} more", len(others)).format(count=number(len(others)))
+        folded = "{} <details><summary>{}</summary>{}</details>"
+        users = format_html(folded, users, more, ", ".join(others))
     if not users and circuit.pair:
-        users = f"tried for {circuit.pair.code}, under terms that are no longer in force"
+        said = _("tried for {pair}, under terms that are no longer in force")
+        users = said.format(pair=circuit.pair.code)
     said = '<span class="strong mono wrap">{}</span><div class="text-soft">{}</div>'
-    return format_html(said, circuit.address, users or "no agreement in force uses it")
+    return format_html(said, circuit.address, users or _("no agreement in force uses it"))
 
 
 def _trouble(row: CircuitRow) -> SafeString:
@@ -247,7 +273,7 @@ def _trouble(row: CircuitRow) -> SafeString:
 
 
 def _try(row: CircuitRow) -> SafeString:
-    key, what = row.circuit.public_id, "Try now…" if row.is_open else "Forget…"
+    key, what = row.circuit.public_id, _("Try now…") if row.is_open else _("Forget…")
     said = cells.joined(icon("refresh"), what, cells.hidden(f" {row.circuit.address}"))
     marks = {"id": f"try-{key}", "data_testid": "circuit-try", "data_dialog": True}
     return cells.link(cells.to("circuit-try", key), said, "btn btn-sm", **marks)
@@ -256,25 +282,25 @@ def _try(row: CircuitRow) -> SafeString:
 def circuits(rows: Iterable[CircuitRow], *, operates: bool) -> dict[str, Any]:
     """Return the table of servers. `operates`: whether the person may let an attempt through."""
     columns = (
-        Column("Server", _server),
-        Column("State", lambda row: state("circuit", row.circuit.state), "nowrap"),
-        Column("What", _trouble),
+        Column(_("Server"), _server),
+        Column(_("State"), lambda row: state("circuit", row.circuit.state), "nowrap"),
+        Column(_("What"), _trouble),
         Column(
-            "Since",
+            _("Since"),
             lambda row: ago(row.circuit.opened_at if row.is_open else row.circuit.updated_at),
             "nowrap",
             zoned=True,
         ),
-        Column("In a row", lambda row: cells.number(row.circuit.failures), "num"),
+        Column(_("In a row"), lambda row: cells.number(row.circuit.failures), "num"),
         Column(
-            "Next attempt",
-            lambda row: until(row.circuit.retry_at) if row.is_open else cells.span("text-soft", "as usual"),
+            _("Next attempt"),
+            lambda row: until(row.circuit.retry_at) if row.is_open else cells.span("text-soft", _("as usual")),
             "nowrap",
         ),
-        Column("Actions", lambda row: _try(row) if operates else "", "nowrap", quiet=True),
+        Column(_("Actions"), lambda row: _try(row) if operates else "", "nowrap", quiet=True),
     )
     return table(
-        "Servers that could not be reached, those with an open circuit first",
+        _("Servers that could not be reached, those with an open circuit first"),
         columns,
         rows,
         about=lambda row: {"data-state": row.circuit.state, "data-testid": "circuit"},

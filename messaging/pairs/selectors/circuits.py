@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from django.db.models import Q, QuerySet
+from django.utils.translation import gettext as _
 
 from messaging.choices import CircuitState
 from messaging.exceptions import NotFound
@@ -46,7 +47,7 @@ def circuit(circuit_id: str) -> Circuit:
     for row in circuits():
         if row.public_id == circuit_id:
             return row
-    raise NotFound("This server answers again, or nothing was ever sent to it: there is no circuit of that name.")
+    raise NotFound(_("This server answers again, or nothing was ever sent to it: there is no circuit of that name."))
 
 
 def rows(found: Iterable[Circuit]) -> list[CircuitRow]:

@@ -9,6 +9,8 @@ from collections.abc import Collection
 from datetime import datetime
 from functools import partial
 
+from django.utils.translation import gettext as _
+
 from messaging import profile
 from messaging.choices import Direction
 from messaging.journal.wording import due_in, lasting, span, times, waits
@@ -30,6 +32,7 @@ from messaging.pairs.selectors.pairs import state_of
 from messaging.protocol.pair_state import Flow
 from messaging.protocol.sender import next_sequence
 from partners.terms import Terms
+from rmhub.language import gettext_lazy
 
 
 def diagnose(
@@ -81,50 +84,64 @@ def _by_state(
     blocked = pair.queued + (1 if pair.in_flight_id else 0)
     say = partial(diagnosis, state, attempt=pair.retries + 1 if pair.in_flight_id else 0, max_attempts=most)
     if state == "suspended":
-        why = f"{_named(head)} " if head is not None else ""
+        why = ""
         if head is not None:
-            why += f"was tried {times(head.attempts)}. " if head.attempts else "never went out. "
+            said = _("{message} was tried {times}.") if head.attempts else _("{message} never went out.")
+            why = said.format(message=_named(head), times=times(head.attempts)) + " "
         behind = waits(pair.queued if pair.in_flight_id else max(0, pair.queued - 1))
-        outlook = f"{behind} Nothing is sent until somebody resumes the pair."
+        outlook = f"{behind} " + _("Nothing is sent until somebody resumes the pair.")
         return suspended(pair, blocked, outlook, now, say, why)
     if state in ("paused", "disabled"):
         return shut(pair, blocked, paused, now, say)
     if pair.in_flight_id:
         return _under_way(pair, head, terms, now, state, blocked, say)
-    return at_rest(pair, now, say, resting="Everything that was submitted is delivered.", answer="acknowledgement")
+    return at_rest(
+        pair,
+        now,
+        say,
+        resting=_("Everything that was submitted is delivered."),
+        answer=_("The last acknowledgement came {ago} ago."),
+    )
 
 
 def _under_way(
     pair: Pair, head: Message | None, terms: Terms | None, now: datetime, state: str, blocked: int, say: Say
 ) -> Diagnosis:
     last_try = pair.probing or (terms is not None and pair.retries >= terms.retries)
-    which = "the probe: the first failure suspends the pair again" if pair.probing else _which(pair, terms)
+    which = _("the probe: the first failure suspends the pair again") if pair.probing else _which(pair, terms)
     name = _named(head)
     since = head.first_sent_at if head is not None else None
     behind, due = waits(pair.queued), due_in(pair.due_at, now)
     if state == "holding":
-        headline = f"The partner asked for a pause{lasting(pair.holding_since, now)}."
-        outlook = f"{name} goes out again {due}. {behind}"
+        headline = _("The partner asked for a pause{lasting}.").format(lasting=lasting(pair.holding_since, now))
+        outlook = _("{message} goes out again {when}.").format(message=name, when=due)
         since = pair.holding_since or since
     elif pair.flow == Flow.SENDING:
-        headline = f"{name} is on the wire ({which})."
-        outlook = behind
+        headline = _("{message} is on the wire ({which}).").format(message=name, which=which)
+        outlook = ""
     elif pair.flow == Flow.RESEND_WAIT:
-        headline = f"{name} goes out again {due} ({which})."
-        outlook = behind
+        headline = _("{message} goes out again {when} ({which}).").format(message=name, when=due, which=which)
+        outlook = ""
     elif pair.cause:
-        headline = f"{name} could not be handed over ({which})."
-        outlook = f"{'The pair is suspended' if last_try else 'It goes out again'} {due}. {behind}"
+        headline = _("{message} could not be handed over ({which}).").format(message=name, which=which)
+        outlook = _("The pair is suspended {when}.") if last_try else _("It goes out again {when}.")
+        outlook = outlook.format(when=due)
     else:
-        headline = f"{name} was handed over ({which}); the acknowledgement is awaited."
-        outlook = f"If none comes, {'the pair is suspended' if last_try else 'it goes out again'} {due}. {behind}"
+        said = _("{message} was handed over ({which}); the acknowledgement is awaited.")
+        headline = said.format(message=name, which=which)
+        outlook = (
+            _("If none comes, the pair is suspended {when}.")
+            if last_try
+            else _("If none comes, it goes out again {when}.")
+        ).format(when=due)
+    outlook = f"{outlook} {behind}"
     return under_way(
         pair,
         now,
         say,
         headline=headline,
         outlook=outlook,
-        short=_SHORT_WAITS.get(pair.flow, ""),
+        short=str(_SHORT_WAITS.get(pair.flow, "")),
         since=since,
         next_at=pair.due_at,
         blocked=blocked if state in ("holding", "retrying") else 0,
@@ -133,47 +150,54 @@ def _under_way(
 
 def _inbound(pair: Pair, now: datetime, requests: bool, streams: bool) -> Diagnosis:
     if pair.last_success_at is None:
-        headline, why = "Nothing was received yet.", ""
+        headline, why = _("Nothing was received yet."), ""
     else:
-        headline = f"The last message was taken {span((now - pair.last_success_at).total_seconds())} ago."
-        why = f"Its sequence number was {pair.last_sequence}." if pair.last_sequence and not streams else ""
-    outlook = f"Number {next_sequence(pair.last_sequence)} is expected next; a restart at 1 is taken too."
+        ago = span((now - pair.last_success_at).total_seconds())
+        headline, why = _("The last message was taken {ago} ago.").format(ago=ago), ""
+        if pair.last_sequence and not streams:
+            why = _("Its sequence number was {number}.").format(number=pair.last_sequence)
+    outlook = _("Number {number} is expected next; a restart at 1 is taken too.").format(
+        number=next_sequence(pair.last_sequence)
+    )
     if pair.takes_any_number:
-        outlook = "Whatever number comes next is taken: the hub no longer knows which one it should be."
+        outlook = _("Whatever number comes next is taken: the hub no longer knows which one it should be.")
     if requests:
-        outlook = "Requests are recognised by their ids; they have no numbers."
+        outlook = _("Requests are recognised by their ids; they have no numbers.")
     if streams:
-        outlook = "Each of the partner's senders has a stream of its own, with numbers of its own."
+        outlook = _("Each of the partner's senders has a stream of its own, with numbers of its own.")
     return Diagnosis(
         state=state_of(pair),
         headline=headline,
         why=why,
         outlook=outlook,
-        short="" if pair.last_success_at else "Nothing received yet",
+        short="" if pair.last_success_at else _("Nothing received yet"),
     )
 
 
 def _named(message: Message | None) -> str:
     if message is None:
-        return "The message"
-    number = f"Message #{message.sequence_number}" if message.sequence_number else "The message"
-    return f"{number} ({message.action})"
+        return _("The message")
+    if message.sequence_number:
+        return _("Message #{number} ({action})").format(number=message.sequence_number, action=message.action)
+    return _("The message ({action})").format(action=message.action)
 
 
 def _which(pair: Pair, terms: Terms | None) -> str:
     """Which send this is, in the terms of spec 1: Retries, and transport recovery below them (2.5.4)."""
     parts = []
     if pair.transport_attempts:
-        most = f" of {terms.transport_retries}" if terms is not None else ""
-        parts.append(f"transport recovery {pair.transport_attempts}{most}")
-    if pair.retries or not parts:
-        most = f" of {terms.retries}" if terms is not None else ""
-        parts.append(f"retry {pair.retries}{most}" if pair.retries else "first send")
+        said = _("transport recovery {number}") if terms is None else _("transport recovery {number} of {most}")
+        parts.append(said.format(number=pair.transport_attempts, most=terms.transport_retries if terms else 0))
+    if pair.retries:
+        said = _("retry {number}") if terms is None else _("retry {number} of {most}")
+        parts.append(said.format(number=pair.retries, most=terms.retries if terms else 0))
+    elif not parts:
+        parts.append(_("first send"))
     return ", ".join(parts)
 
 
 _SHORT_WAITS = {
-    Flow.SENDING.value: "On the wire",
-    Flow.AWAITING_ACK.value: "Acknowledgement awaited",
-    Flow.RESEND_WAIT.value: "Goes out again",
+    Flow.SENDING.value: gettext_lazy("On the wire"),
+    Flow.AWAITING_ACK.value: gettext_lazy("Acknowledgement awaited"),
+    Flow.RESEND_WAIT.value: gettext_lazy("Goes out again"),
 }

@@ -8,16 +8,20 @@ from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from django.utils.translation import gettext as _
+from django.utils.translation import ngettext
+
 from messaging import causes
 from messaging.causes import Cause
 from messaging.choices import Direction
-from messaging.journal.wording import documents, due_in, lasting, span, times, waits
+from messaging.journal.wording import due_in, lasting, span, times, waits
 from messaging.models import Pair
 from messaging.overview.selectors.health import OVERDUE_SECONDS
 from messaging.profile import in_flight_limit
 from messaging.protocol.pair_state import Gate
 from partners.services import gives_up_sentence
 from partners.terms import Terms
+from rmhub.language import number
 
 if TYPE_CHECKING:
     from messaging.pairs.selectors.newer import Sign
@@ -47,7 +51,9 @@ class Diagnosis:
     @property
     def retry(self) -> str:
         """`first send` or `2 of 3`: retries of reliable messaging; transport recovery is not among them."""
-        return "first send" if self.attempt <= 1 else f"{self.attempt - 1} of {self.max_attempts - 1}"
+        if self.attempt <= 1:
+            return _("first send")
+        return _("{number} of {most}").format(number=self.attempt - 1, most=self.max_attempts - 1)
 
     @property
     def sentence(self) -> str:
@@ -61,7 +67,7 @@ Say = Callable[..., Diagnosis]  # `diagnosis`, with what is known of the pair
 def diagnosis(state: str, cause: Cause | None = None, **said: Any) -> Diagnosis:
     """Return a diagnosis; why, what to do and the short form are the cause's where nothing else is said."""
     if cause is not None:
-        words = {"why": cause.sentence, "advice": cause.action, "short": cause.label}
+        words = {"why": str(cause.sentence), "advice": str(cause.action), "short": str(cause.label)}
         said |= {name: text for name, text in words.items() if not said.get(name)}
     return Diagnosis(state=state, cause=cause, **said)
 
@@ -69,24 +75,31 @@ def diagnosis(state: str, cause: Cause | None = None, **said: Any) -> Diagnosis:
 def after_loss(pair: Pair, said: Diagnosis) -> Diagnosis:
     """What is the matter with a pair that needs resync: that first, unless something stops it."""
     cause = causes.lookup("needs_resync")
-    until = f"{pair.resync_since:%Y-%m-%d %H:%M:%S} UTC"
-    since = f"between {pair.resync_from:%Y-%m-%d %H:%M:%S} and {until}" if pair.resync_from else f"before {until}"
-    lost = f"The hub's memory was lost: what happened on this pair {since} may be missing here."
-    if pair.direction == Direction.IN:
-        lost += " What comes in may be a repeat from then: the resolver is asked, or it is in doubt."
+    until = f"{pair.resync_since:%Y-%m-%d %H:%M:%S}"
+    if pair.resync_from:
+        lost = _(
+            "The hub's memory was lost: what happened on this pair between {begin} and {end} UTC may be missing here."
+        ).format(begin=f"{pair.resync_from:%Y-%m-%d %H:%M:%S}", end=until)
     else:
-        lost += (
-            " What was submitted then may be delivered, or lost; what the hub still had goes out under the same ids."
+        lost = _("The hub's memory was lost: what happened on this pair before {end} UTC may be missing here.").format(
+            end=until
         )
+    if pair.direction == Direction.IN:
+        then = _("What comes in may be a repeat from then: the resolver is asked, or it is in doubt.")
+    else:
+        then = _(
+            "What was submitted then may be delivered, or lost; what the hub still had goes out under the same ids."
+        )
+    lost = f"{lost} {then}"
     if said.cause is not None or said.state != "resync":
         return replace(said, why=f"{said.why} {lost}".strip(), advice=f"{said.advice} {cause.action}".strip())
     return replace(
         said,
         state="resync",
-        headline="Both sides have to be compared.",
+        headline=_("Both sides have to be compared."),
         why=f"{lost} {said.headline} {said.why}".strip(),
-        advice=cause.action,
-        short=cause.label,
+        advice=str(cause.action),
+        short=str(cause.label),
         cause=cause,
         since=pair.resync_since,
     )
@@ -95,16 +108,20 @@ def after_loss(pair: Pair, said: Diagnosis) -> Diagnosis:
 def shut(pair: Pair, blocked: int, by: tuple[str, str] | None, now: datetime, say: Say) -> Diagnosis:
     """A pair behind a closed gate. `by`: who closed it, and why."""
     paused = pair.gate == Gate.PAUSED
-    who, said = by or ("a person", "")
+    who, said = by or (_("a person"), "")
+    headline = _("Paused by {name}{lasting}.") if paused else _("Disabled{lasting}.")
+    why = _("Nothing is sent; submissions and the partner's answers are still taken.")
+    if said:
+        why = _("“{quoted}”").format(quoted=said) + " " + why
     return say(
         causes.lookup("paused_by_user") if paused else causes.lookup("agreement_disabled"),
-        headline=f"{f'Paused by {who}' if paused else 'Disabled'}{lasting(pair.changed_at, now)}.",
-        why=f"{f'“{said}” ' if said else ''}Nothing is sent; submissions and the partner's answers are still taken.",
-        outlook=waits(blocked, alone=True) or "Nothing waits.",
-        advice="Release the pair when what it waits for is done."
+        headline=headline.format(name=who, lasting=lasting(pair.changed_at, now)),
+        why=why,
+        outlook=waits(blocked, alone=True) or _("Nothing waits."),
+        advice=_("Release the pair when what it waits for is done.")
         if paused
-        else "Its agreement is not in force. Enable the agreement to let it go on.",
-        short="Somebody paused the pair" if paused else "Agreement not in force",
+        else _("Its agreement is not in force. Enable the agreement to let it go on."),
+        short=_("Somebody paused the pair") if paused else _("Agreement not in force"),
         since=pair.changed_at,
         blocked=blocked,
     )
@@ -114,10 +131,10 @@ def suspended(pair: Pair, blocked: int, outlook: str, now: datetime, say: Say, w
     """A pair that waits for a person. `outlook`: what waits, and what happens to it; `why`: beside its cause."""
     cause = causes.lookup(pair.cause)
     if pair.gate == Gate.PAUSED:
-        outlook += " It is paused as well, and has to be released after that."
+        outlook += " " + _("It is paused as well, and has to be released after that.")
     return say(
         cause,
-        headline=f"Suspended{lasting(pair.changed_at, now)}.",
+        headline=_("Suspended{lasting}.").format(lasting=lasting(pair.changed_at, now)),
         why=why + cause.sentence,
         outlook=outlook.strip(),
         since=pair.changed_at,
@@ -132,28 +149,43 @@ def at_rest(
     *,
     resting: str,
     answer: str,
-    going: str = "the next goes out",
-    never: str = "Nothing was sent yet.",
-    never_short: str = "Nothing sent yet",
+    together: bool = False,
+    never: str = "",
+    never_short: str = "",
 ) -> Diagnosis:
-    """A pair with nothing on the way. `resting`: what that means when nothing waits; `answer`: what came last;
-    `going`: of what waits; `never`: without a success so far.
+    """A pair with nothing on the way. `resting`: what that means when nothing waits; `answer`: what came last, {ago};
+    `together`: several of what waits go out at a time; `never`: without a success so far.
     """
     if overdue := overdue_seconds(pair, now):
         outlook, advice = workers_behind(overdue)
         return say(
-            headline=f"{documents(pair.queued)} to send, and nothing happens.",
+            headline=ngettext(
+                "{count} document to send, and nothing happens.",
+                "{count} documents to send, and nothing happens.",
+                pair.queued,
+            ).format(count=number(pair.queued)),
             outlook=outlook,
             advice=advice,
-            short="Workers are behind",
+            short=_("Workers are behind"),
             blocked=pair.queued,
         )
     if pair.queued:
-        return say(headline=f"{documents(pair.queued)} to send; {going} at once.")
+        going = ngettext(
+            "{count} document to send; the next goes out at once.",
+            "{count} documents to send; the next goes out at once.",
+            pair.queued,
+        )
+        if together:
+            going = ngettext(
+                "{count} document to send; it goes out at once.",
+                "{count} documents to send; the next go out at once.",
+                pair.queued,
+            )
+        return say(headline=going.format(count=number(pair.queued)))
     if pair.last_success_at is None:
-        return say(headline=never, short=never_short)
+        return say(headline=never or _("Nothing was sent yet."), short=never_short or _("Nothing sent yet"))
     ago = span((now - pair.last_success_at).total_seconds())
-    return say(headline=resting, why=f"The last {answer} came {ago} ago.")
+    return say(headline=resting, why=answer.format(ago=ago))
 
 
 def under_way(pair: Pair, now: datetime, say: Say, *, outlook: str, short: str, **said: Any) -> Diagnosis:
@@ -168,16 +200,21 @@ def silent(pair: Pair, now: datetime) -> Diagnosis:
     """A pair on which a document is expected that did not come."""
     ours = pair.direction == Direction.OUT
     every, grace = span(pair.expected_every), span(pair.silence_grace)
+    missing = _("Nothing came from the partner when it was due.")
+    if ours:
+        missing = _("Nothing was submitted when it was due.")
+    rhythm = _("A document is expected every {time}.")
+    if pair.silence_grace:
+        rhythm = _("A document is expected every {time}, with {grace} of grace.")
     return diagnosis(
         "silent",
         causes.lookup("silent"),
-        headline=f"Silent{lasting(pair.silent_since, now)}.",
-        why=f"{'Nothing was submitted' if ours else 'Nothing came from the partner'} when it was due. A document is "
-        f"expected every {every}{f', with {grace} of grace' if pair.silence_grace else ''}.",
-        outlook="What comes is sent as ever." if ours else "What comes is taken as ever.",
-        advice="Ask our application whether it has nothing to send, or cannot."
+        headline=_("Silent{lasting}.").format(lasting=lasting(pair.silent_since, now)),
+        why=f"{missing} {rhythm.format(time=every, grace=grace)}",
+        outlook=_("What comes is sent as ever.") if ours else _("What comes is taken as ever."),
+        advice=_("Ask our application whether it has nothing to send, or cannot.")
         if ours
-        else "Ask the partner whether they have nothing to send, or cannot reach us.",
+        else _("Ask the partner whether they have nothing to send, or cannot reach us."),
         since=pair.silent_since,
     )
 
@@ -196,8 +233,8 @@ def overdue_seconds(pair: Pair, now: datetime) -> float:
 def workers_behind(overdue: float) -> tuple[str, str]:
     """Outlook and advice where the hub itself is late."""
     return (
-        f"This was due {span(overdue)} ago: the hub's workers are not doing their work.",
-        "Check that workers and beat run (manage.py up), then look at their log.",
+        _("This was due {ago} ago: the hub's workers are not doing their work.").format(ago=span(overdue)),
+        _("Check that workers and beat run (manage.py up), then look at their log."),
     )
 
 
@@ -221,15 +258,15 @@ def of_requests(
     blocked = pair.queued + pair.out_now
     if state in ("paused", "disabled"):
         return shut(pair, blocked, paused, now, say)
-    behind, flying = waits(pair.queued, alone=True), documents(pair.out_now)
-    are = "is" if pair.out_now == 1 else "are"
+    behind, out = waits(pair.queued, alone=True), number(pair.out_now)
     if state == "suspended":
-        outlook = f"{behind} Nothing is sent until somebody resumes the pair."
+        outlook = f"{behind} " + _("Nothing is sent until somebody resumes the pair.")
         if pair.out_now:
-            outlook = (
-                f"{flying} on the way {are} held. {outlook} What was sent before and is still without an answer when "
-                "its window ends is in doubt."
-            )
+            held = ngettext(
+                "{count} document on the way is held.", "{count} documents on the way are held.", pair.out_now
+            ).format(count=out)
+            doubt = _("What was sent before and is still without an answer when its window ends is in doubt.")
+            outlook = f"{held} {outlook} {doubt}"
         return suspended(pair, blocked, outlook, now, say)
     if not pair.out_now:
         if in_doubt and not pair.queued:
@@ -239,16 +276,26 @@ def of_requests(
             pair,
             now,
             say,
-            resting="Nothing is on the way.",
-            answer="answer",
-            never="Nothing is on the way, and nothing was answered yet.",
-            never_short="Nothing answered yet",
+            resting=_("Nothing is on the way."),
+            answer=_("The last answer came {ago} ago."),
+            never=_("Nothing is on the way, and nothing was answered yet."),
+            never_short=_("Nothing answered yet"),
         )
-    most = f", up to {in_flight_limit(terms)} at once" if terms is not None and not terms.ordered else ""
-    headline = f"{flying} {are} on the way{most}."
     if pair.probing:
-        headline = "One document is on the way, to see whether it gets through; the others wait for it."
-    outlook = f"The next repeat goes out {due_in(repeat_at, now)}. " if pair.cause and repeat_at is not None else ""
+        headline = _("One document is on the way, to see whether it gets through; the others wait for it.")
+    elif terms is not None and not terms.ordered:
+        headline = ngettext(
+            "{count} document is on the way, up to {most} at once.",
+            "{count} documents are on the way, up to {most} at once.",
+            pair.out_now,
+        ).format(count=out, most=number(in_flight_limit(terms)))
+    else:
+        headline = ngettext(
+            "{count} document is on the way.", "{count} documents are on the way.", pair.out_now
+        ).format(count=out)
+    outlook = ""
+    if pair.cause and repeat_at is not None:
+        outlook = _("The next repeat goes out {when}.").format(when=due_in(repeat_at, now)) + " "
     if terms is not None:
         outlook += f"{gives_up_sentence(terms)} "
     return under_way(
@@ -257,7 +304,7 @@ def of_requests(
         say,
         headline=headline,
         outlook=outlook + behind,
-        short=f"{pair.out_now:,} on the way",
+        short=_("{count} on the way").format(count=out),
         next_at=repeat_at if pair.cause else pair.due_at,
         blocked=blocked if state == "retrying" else 0,
     )
@@ -267,9 +314,13 @@ def _doubtful(count: int, say: Say) -> Diagnosis:
     """Nothing moves, and that is not because all went well."""
     return say(
         causes.lookup("outcome_unknown"),
-        headline=f"Nothing is on the way; {documents(count)} {'is' if count == 1 else 'are'} in doubt.",
-        outlook="New documents are sent as ever.",
-        short=f"{count:,} in doubt",
+        headline=ngettext(
+            "Nothing is on the way; {count} document is in doubt.",
+            "Nothing is on the way; {count} documents are in doubt.",
+            count,
+        ).format(count=number(count)),
+        outlook=_("New documents are sent as ever."),
+        short=_("{count} in doubt").format(count=number(count)),
     )
 
 
@@ -280,14 +331,18 @@ def of_stream(pair: Pair, terms: Terms, now: datetime, state: str, paused: Pause
     blocked = pair.queued + pair.out_now
     if state in ("paused", "disabled"):
         return shut(pair, blocked, paused, now, say)
-    flying = documents(pair.out_now)
+    out, most = number(pair.out_now), number(terms.max_in_flight)
     if state == "suspended":
-        outlook = f"{waits(pair.queued, alone=not pair.out_now)} Nothing is sent until somebody resumes the pair."
+        outlook = (
+            waits(pair.queued, alone=not pair.out_now) + " " + _("Nothing is sent until somebody resumes the pair.")
+        )
         if pair.out_now:
-            outlook = (
-                f"{flying} {'is' if pair.out_now == 1 else 'are'} not acknowledged; an acknowledgement that still "
-                f"comes counts. {outlook.strip()}"
-            )
+            unacknowledged = ngettext(
+                "{count} document is not acknowledged; an acknowledgement that still comes counts.",
+                "{count} documents are not acknowledged; an acknowledgement that still comes counts.",
+                pair.out_now,
+            ).format(count=out)
+            outlook = f"{unacknowledged} {outlook.strip()}"
         return suspended(pair, blocked, outlook, now, say)
     if not pair.out_now:
         # Some may have expired, or wait for a final receipt: that is for their own pages and incidents to say.
@@ -295,28 +350,39 @@ def of_stream(pair: Pair, terms: Terms, now: datetime, state: str, paused: Pause
             pair,
             now,
             say,
-            resting="Nothing is in flight.",
-            answer="order acknowledgement",
-            going="the next go out",
+            resting=_("Nothing is in flight."),
+            answer=_("The last order acknowledgement came {ago} ago."),
+            together=True,
         )
-    full = ", and the window is full" if pair.out_now >= terms.max_in_flight else f" of at most {terms.max_in_flight}"
-    headline = f"{flying} in flight{full}; an order acknowledgement is awaited."
+    headline = ngettext(
+        "{count} document in flight of at most {most}",
+        "{count} documents in flight of at most {most}",
+        pair.out_now,
+    )
+    if pair.out_now >= terms.max_in_flight:
+        headline = ngettext(
+            "{count} document in flight, and the window is full",
+            "{count} documents in flight, and the window is full",
+            pair.out_now,
+        )
+    flying = headline.format(count=out, most=most)
+    headline = _("{flying}; an order acknowledgement is awaited.").format(flying=flying)
     if pair.retries:
-        resends = "once" if pair.retries == 1 else f"{pair.retries} times"
-        headline = (
-            f"{flying} in flight{full}: sent again {resends} of {terms.retries}, without an order acknowledgement."
+        headline = _("{flying}: sent again {times} of {most}, without an order acknowledgement.").format(
+            flying=flying, times=times(pair.retries), most=terms.retries
         )
+    when = due_in(pair.due_at, now)
     if pair.retries >= terms.retries:
-        outlook = f"If none comes, the pair is suspended {due_in(pair.due_at, now)}. "
+        outlook = _("If none comes, the pair is suspended {when}.").format(when=when) + " "
     else:
-        outlook = f"If none comes, all go out again {due_in(pair.due_at, now)}. {gives_up_sentence(terms)} "
+        outlook = _("If none comes, all go out again {when}.").format(when=when) + f" {gives_up_sentence(terms)} "
     return under_way(
         pair,
         now,
         say,
         headline=headline,
         outlook=outlook + waits(pair.queued),
-        short=f"{pair.out_now:,} in flight",
+        short=_("{count} in flight").format(count=out),
         next_at=pair.due_at,
         blocked=blocked if state == "retrying" else 0,
     )
@@ -329,26 +395,30 @@ def of_transactions(pair: Pair, terms: Terms, now: datetime, state: str, paused:
     ago = span((now - last).total_seconds()) if last is not None else ""
     if pair.direction == Direction.IN:
         return say(
-            headline=f"The last message was taken {ago} ago."
+            headline=_("The last message was taken {ago} ago.").format(ago=ago)
             if ago
-            else "No message of a transaction was received yet.",
-            outlook="Messages of transactions have no numbers: their participant says where they belong.",
-            short="" if ago else "Nothing received yet",
+            else _("No message of a transaction was received yet."),
+            outlook=_("Messages of transactions have no numbers: their participant says where they belong."),
+            short="" if ago else _("Nothing received yet"),
         )
     if state in ("paused", "disabled"):
-        held = "Messages of transactions are held here; participants that have voted wait for the decision meanwhile."
+        held = _(
+            "Messages of transactions are held here; participants that have voted wait for the decision meanwhile."
+        )
         return replace(shut(pair, 0, paused, now, say), outlook=held)
     if pair.cause:
-        failed = f" ({times(pair.retries)} in a row)" if pair.retries > 1 else ""
+        failed = _("The last attempt to send a message of a transaction failed.")
+        if pair.retries > 1:
+            failed = _("The last attempt to send a message of a transaction failed ({times} in a row).")
         return say(
             causes.lookup(pair.cause),
-            headline=f"The last attempt to send a message of a transaction failed{failed}.",
+            headline=failed.format(times=times(pair.retries)),
             outlook=gives_up_sentence(terms),
         )
     if not ago:
-        return say(headline="No message of a transaction was sent yet.", short="Nothing sent yet")
+        return say(headline=_("No message of a transaction was sent yet."), short=_("Nothing sent yet"))
     return say(
-        headline="Messages of transactions get through.",
-        why=f"The partner took the last one {ago} ago.",
+        headline=_("Messages of transactions get through."),
+        why=_("The partner took the last one {ago} ago.").format(ago=ago),
         outlook=gives_up_sentence(terms),
     )

@@ -17,6 +17,7 @@ from typing import Any
 
 from django.db import connection
 from django.db.models import Max
+from django.utils.translation import gettext as _
 
 from messaging import causes
 from messaging.causes import Evidence
@@ -31,6 +32,7 @@ from partners.choices import CredentialDirection
 from partners.models import AgreementVersion, Credential, Endpoint
 from partners.terms import Terms
 from rmhub import clock
+from rmhub.language import gettext_lazy, inside
 
 
 class Tells(StrEnum):
@@ -52,25 +54,24 @@ class Sign:
 
     def sentence(self, now: datetime) -> str:
         """`Ping 8 s ago succeeded.`"""
-        ago = f"{span((now - self.at).total_seconds())} ago"
+        ago = span((now - self.at).total_seconds())
         if self.tells is Tells.FAILS:
-            return f"{_SUBJECTS[self.evidence]} {ago} failed: {causes.lookup(self.cause).label.lower()}."
-        return f"{_SUBJECTS[self.evidence]} {ago}{_ENDS[self.evidence]}."
+            failure = inside(causes.lookup(self.cause).label)
+            failed = _FAILED.get(self.evidence, _FAILED[Evidence.ATTEMPT])
+            return failed.format(ago=ago, failure=failure)
+        return _WORKED[self.evidence].format(ago=ago)
 
 
-_SUBJECTS: Mapping[Evidence, str] = {
-    Evidence.PING: "Ping",
-    Evidence.ANSWER: "The partner answered a question about a message",
-    Evidence.ATTEMPT: "The attempt",
-    Evidence.SUCCESS: "The last acknowledgement or answer came",
-    Evidence.CHANGE: "Its endpoint or credential was changed",
+_WORKED: Mapping[Evidence, str] = {
+    Evidence.PING: gettext_lazy("Ping {ago} ago succeeded."),
+    Evidence.ANSWER: gettext_lazy("The partner answered a question about a message {ago} ago."),
+    Evidence.ATTEMPT: gettext_lazy("The attempt {ago} ago was taken."),
+    Evidence.SUCCESS: gettext_lazy("The last acknowledgement or answer came {ago} ago."),
+    Evidence.CHANGE: gettext_lazy("Its endpoint or credential was changed {ago} ago, and nobody has tried since."),
 }
-_ENDS: Mapping[Evidence, str] = {
-    Evidence.PING: " succeeded",
-    Evidence.ANSWER: "",
-    Evidence.ATTEMPT: " was taken",
-    Evidence.SUCCESS: "",
-    Evidence.CHANGE: ", and nobody has tried since",
+_FAILED: Mapping[Evidence, str] = {
+    Evidence.PING: gettext_lazy("Ping {ago} ago failed: {failure}."),
+    Evidence.ATTEMPT: gettext_lazy("The attempt {ago} ago failed: {failure}."),
 }
 # The newest attempt of each pair that says something about the partner's server: one index probe a pair.
 _ATTEMPTS = """
@@ -87,20 +88,20 @@ def signs(chosen: Iterable[tuple[Pair, Terms | None]], now: datetime) -> dict[uu
     wanted = [(pair, terms) for pair, terms in chosen if pair.cause and pair.direction == Direction.OUT]
     if not wanted:
         return {}
-    found: dict[uuid.UUID, list[Sign]] = {pair.pk: [] for pair, _ in wanted}
-    for pair, _ in wanted:
+    found: dict[uuid.UUID, list[Sign]] = {pair.pk: [] for pair, __ in wanted}
+    for pair, __ in wanted:
         if pair.last_success_at is not None:
             found[pair.pk].append(Sign(pair.last_success_at, Evidence.SUCCESS, Tells.WORKS))
     for key, sign in _of_attempts(list(found)):
         found[key].append(sign)
-    heads = {pair.in_flight_id: pair.pk for pair, _ in wanted if pair.in_flight_id is not None}
+    heads = {pair.in_flight_id: pair.pk for pair, __ in wanted if pair.in_flight_id is not None}
     # When the partner last answered a question about each of these messages.
     answers = StatusInquiry.objects.filter(message__in=list(heads), http_status__isnull=False).order_by()
     for message_id, at in answers.values_list("message").annotate(at=Max("answered_at")):
         found[heads[message_id]].append(Sign(at, Evidence.ANSWER, Tells.WORKS))
-    by_version = {terms.version_id: terms for _, terms in wanted if terms is not None}
+    by_version = {terms.version_id: terms for __, terms in wanted if terms is not None}
     endpoints = _endpoints(by_version)
-    pings = _pings({endpoint for endpoint, _ in endpoints.values()})
+    pings = _pings({endpoint for endpoint, __ in endpoints.values()})
     # When what we show each of these parties was entered last.
     ours = Credential.objects.filter(
         party__in={terms.hop_party_id for terms in by_version.values()}, direction=CredentialDirection.OUTBOUND
@@ -142,20 +143,27 @@ def applied(found: Diagnosis, pair: Pair, known: Collection[Sign], now: datetime
         return found
     suspended = pair.flow == Flow.SUSPENDED
     said = sign.sentence(now)
-    before = f"{'It was suspended for' if suspended else 'Before that an attempt failed for'} “{found.cause.label}”."
+    before = _("It was suspended for “{cause}”.") if suspended else _("Before that an attempt failed for “{cause}”.")
+    before = before.format(cause=found.cause.label)
     if sign.tells is Tells.FAILS:
         cause = causes.lookup(sign.cause)
-        why, advice = f"{said} {cause.sentence}", cause.action
+        why, advice = f"{said} {cause.sentence}", str(cause.action)
         short = found.short
     elif sign.tells is Tells.CHANGED:
         why = f"{said} {before}"
-        advice = f"Ping the partner to see whether it works now; then {'resume' if suspended else 'retry now'}."
-        short = "Changed since: ping"
+        advice = (
+            _("Ping the partner to see whether it works now; then resume.")
+            if suspended
+            else _("Ping the partner to see whether it works now; then retry now.")
+        )
+        short = _("Changed since: ping")
     else:
         why = f"{said} {before}"
-        advice = "Resume now." if suspended else "Nothing: it goes out again by itself. “Retry now” does not wait."
-        short = "Works again: resume" if suspended else "Works again"
-    return replace(found, why=found.why.replace(found.cause.sentence, why), advice=advice, short=short, newer=sign)
+        advice = (
+            _("Resume now.") if suspended else _("Nothing: it goes out again by itself. “Retry now” does not wait.")
+        )
+        short = _("Works again: resume") if suspended else _("Works again")
+    return replace(found, why=found.why.replace(str(found.cause.sentence), why), advice=advice, short=short, newer=sign)
 
 
 def of_incident(pair: Pair, terms: Terms | None, cause: str, since: datetime, now: datetime) -> Sign | None:
@@ -197,7 +205,26 @@ def _pings(endpoints: Collection[uuid.UUID]) -> dict[uuid.UUID, Sign]:
 # --- what changed at a pair's ends since its last success: certificates, endpoint, agreement, credentials ---
 
 _MOST = 10
-_KINDS = {"endpoint": "Endpoint", "credential": "Credential", "agreementversion": "Agreement", "agreement": "Agreement"}
+_KINDS = {
+    "endpoint": "endpoint",
+    "credential": "credential",
+    "agreementversion": "agreement",
+    "agreement": "agreement",
+}
+_VERBS = {
+    "activate": gettext_lazy("activate"),
+    "create": gettext_lazy("create"),
+    "disable": gettext_lazy("disable"),
+    "discard": gettext_lazy("discard"),
+    "edit": gettext_lazy("edit"),
+    "enable": gettext_lazy("enable"),
+    "issue": gettext_lazy("issue"),
+    "new version": gettext_lazy("new version"),
+    "revoke": gettext_lazy("revoke"),
+    "store": gettext_lazy("store"),
+    "test": gettext_lazy("test"),
+    "update": gettext_lazy("update"),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,16 +273,21 @@ def _by_people(terms: Terms, endpoints: list[uuid.UUID], since: datetime) -> lis
 def _kind(entry: AuditEntry) -> str:
     if entry.object_type == "endpoint" and entry.before.get("certificates") != entry.after.get("certificates"):
         return "certificate"
-    return _KINDS[entry.object_type].lower()
+    return _KINDS[entry.object_type]
 
 
 def _words(entry: AuditEntry) -> str:
     """`Endpoint main: address, read timeout`."""
     changed = [name for name, value in entry.after.items() if entry.before.get(name) != value]
     verb = entry.verb.rpartition(".")[2].replace("_", " ")
+    verb = str(_VERBS.get(verb, verb))
     named = ", ".join(name.replace("_", " ") for name in changed[:4])
-    what = f"{_KINDS[entry.object_type]} {entry.object_name}"
-    return f"{what}: {named}" if entry.before and named else f"{what}: {verb}"
+    said = {
+        "endpoint": _("Endpoint {name}: {what}"),
+        "credential": _("Credential {name}: {what}"),
+        "agreement": _("Agreement {name}: {what}"),
+    }[_KINDS[entry.object_type]]
+    return said.format(name=entry.object_name, what=named if entry.before and named else verb)
 
 
 def _certificate(endpoints: list[uuid.UUID], since: datetime) -> list[Change]:
@@ -266,13 +298,14 @@ def _certificate(endpoints: list[uuid.UUID], since: datetime) -> list[Change]:
         if facts.get("sha256"):
             shown.append((report.at, facts))
     found = []
-    for (at, new), (_, old) in pairwise(shown):
+    for (at, new), (__, old) in pairwise(shown):
         if at > since and new["sha256"] != old["sha256"]:
             ends = str(new.get("not_after", ""))[:10]
-            found.append(Change(at, "certificate", f"The server shows another certificate, valid until {ends}"))
-    for _, facts in shown[:1]:
+            said = _("The server shows another certificate, valid until {day}").format(day=ends)
+            found.append(Change(at, "certificate", said))
+    for __, facts in shown[:1]:
         # Also when the last look was before that: nobody has to look again to learn it.
         ended = datetime.fromisoformat(str(facts["not_after"])) if facts.get("not_after") else None
         if ended is not None and since < ended <= clock.now():
-            found.append(Change(ended, "certificate", "The certificate that the server showed last has run out"))
+            found.append(Change(ended, "certificate", _("The certificate that the server showed last has run out")))
     return found

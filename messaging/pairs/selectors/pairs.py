@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, TypedDict
 
 from django.db.models import Case, CharField, IntegerField, Min, Q, QuerySet, Value, When
+from django.utils.translation import gettext as _
 
 from messaging.access.selectors.reach import named
 from messaging.choices import MessageState
@@ -28,7 +29,7 @@ STATES: tuple[tuple[str, Q], ...] = (
     ("waiting", Q(flow=Flow.AWAITING_ACK)),
     ("active", Q()),
 )
-STATE_NAMES = tuple(name for name, _ in STATES)
+STATE_NAMES = tuple(name for name, __ in STATES)
 ORDERS = {
     "code": ("code",),
     "-code": ("-code",),
@@ -72,7 +73,7 @@ def pairs(
             output_field=CharField(),
         ),
         severity=Case(
-            *(When(condition, then=Value(rank)) for rank, (_, condition) in enumerate(STATES[:-1])),
+            *(When(condition, then=Value(rank)) for rank, (__, condition) in enumerate(STATES[:-1])),
             default=Value(len(STATES) - 1),
             output_field=IntegerField(),
         ),
@@ -99,7 +100,7 @@ def pair(reference: str | uuid.UUID) -> RatedPair:
     """One pair with `state` and `severity`, by id (`pair_...`) or code. Raises NotFound."""
     found = pairs().filter(named("pair", reference, "code")).first()
     if found is None:
-        raise NotFound(f"There is no pair {reference}.")
+        raise NotFound(_("There is no pair {reference}.").format(reference=reference))
     return found
 
 

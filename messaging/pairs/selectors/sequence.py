@@ -18,6 +18,7 @@ from messaging.protocol.pair_state import Flow, Gate
 from messaging.protocol.sender import next_sequence
 from messaging.protocol.streams.envelope import split_id
 from partners.terms import Terms
+from rmhub.language import gettext_lazy
 
 _SHOWN = 8  # cells on each side
 _DONE = {
@@ -31,12 +32,12 @@ _DONE = {
     MessageState.FAILED: "blocking",
 }
 WORDS = {
-    "delivered": ("D", "delivered"),
-    "blocking": ("X", "blocks the others"),
-    "flying": ("→", "on its way"),
-    "waiting": ("w", "waits"),
-    "dropped": ("–", "removed"),
-    "doubt": ("?", "in doubt"),
+    "delivered": ("D", gettext_lazy("delivered")),
+    "blocking": ("X", gettext_lazy("blocks the others")),
+    "flying": ("→", gettext_lazy("on its way")),
+    "waiting": ("w", gettext_lazy("waits")),
+    "dropped": ("–", gettext_lazy("removed")),
+    "doubt": ("?", gettext_lazy("in doubt")),
 }
 
 

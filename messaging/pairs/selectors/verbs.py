@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 
+from django.utils.translation import gettext as _
+
 from messaging import profile
 from messaging.choices import Direction
 from messaging.models import Pair
@@ -62,8 +64,8 @@ def verb_states(pair: Pair, terms: Terms | None) -> list[VerbState]:
         why = speaks.refusal(pair, kind) or ""
         used = pair.flow == Flow.AWAITING_ACK and terms is not None and pair.retries >= terms.retries
         if kind is Kind.RETRY_NOW and speaks.numbered and used and not why:
-            why = "All retries are used; the pair suspends when this wait is over. Resume gives it a new budget."
+            why = _("All retries are used; the pair suspends when this wait is over. Resume gives it a new budget.")
         found.append(VerbState(slug, why, until if why else None))
     if pair.gate == Gate.PAUSED:
         return [*found, VerbState("release")]
-    return [*found, VerbState("pause", "" if pair.gate == Gate.OPEN else "The pair is disabled.")]
+    return [*found, VerbState("pause", "" if pair.gate == Gate.OPEN else _("The pair is disabled."))]

@@ -6,14 +6,17 @@ import uuid
 from dataclasses import replace
 from datetime import datetime
 
+from django.utils.translation import gettext as _
+
 from messaging import dispatch, profile
-from messaging.choices import Direction, IncidentState, MessageState
+from messaging.choices import PAIR_LOOKS, Direction, IncidentState, MessageState
 from messaging.engine.snapshots import REPEATABLE_FIELDS, apply_outbound, outbound_state, sender_policy
 from messaging.exceptions import Stale, WrongState
 from messaging.journal import audit, events, incidents
 from messaging.journal.audit import Actor
 from messaging.models import Event, Incident, Message, Pair
 from messaging.models.base import existing
+from messaging.pairs.selectors.pairs import state_of
 from messaging.pairs.selectors.verbs import allowed_verbs
 from messaging.profile import terms_in_force
 from messaging.profiles.repeatable import repeating
@@ -23,6 +26,7 @@ from messaging.protocol.pair_state import Event as PairEvent
 from messaging.protocol.sender import step
 from partners import registry
 from rmhub.ids import public_id
+from rmhub.language import inside
 
 
 def take_step(pair: Pair, kind: Kind, message: Message | None, now: datetime) -> tuple[Act, ...]:
@@ -45,7 +49,7 @@ def _policy(pair: Pair, message: Message | None) -> SenderPolicy:
         return sender_policy(registry.current().version(message.agreement_version_id))
     terms = registry.current().by_uri_pair(pair.receiver_uri, pair.sender_uri)
     if not terms:
-        raise WrongState("No agreement in force uses this pair.", state=pair.flow, code="agreement_missing")
+        raise WrongState(_("No agreement in force uses this pair."), state=pair.flow, code="agreement_missing")
     return sender_policy(terms[0])
 
 
@@ -75,10 +79,9 @@ def locked(pair_id: uuid.UUID, expected_version: int | None) -> Pair:
     """The pair under its lock. Raises NotFound, Stale."""
     pair = existing(Pair.objects.select_for_update(), pair_id)
     if expected_version is not None and pair.version != expected_version:
-        raise Stale(
-            f"{pair.code} changed since you looked at it; it is {pair.flow} now. Look again before you act.",
-            version=pair.version,
-        )
+        said = _("{pair} changed since you looked at it; it is {state} now. Look again before you act.")
+        now = inside(PAIR_LOOKS[state_of(pair)].label)
+        raise Stale(said.format(pair=pair.code, state=now), version=pair.version)
     return pair
 
 
@@ -90,7 +93,7 @@ def refused(pair: Pair, why: object) -> WrongState:
 def require_outbound(pair: Pair) -> None:
     """Raises WrongState for an inbound pair."""
     if pair.direction != Direction.OUT:
-        raise WrongState("The partner drives an inbound pair; there is nothing to send on it.", state=pair.flow)
+        raise WrongState(_("The partner drives an inbound pair; there is nothing to send on it."), state=pair.flow)
 
 
 def described(pair: Pair) -> dict[str, object]:

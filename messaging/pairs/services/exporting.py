@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 
 from django.db import transaction
 from django.db.models import Prefetch, Q
+from django.utils.translation import gettext as _
 
 from messaging.choices import Direction, MessageState
 from messaging.exceptions import ApplicationError, WrongState
@@ -92,7 +93,7 @@ def pair_export(*, pair_id: uuid.UUID, actor: Actor, role: Role | None = None, w
         pair = existing(Pair.objects, pair_id)
         keys = _waiting(pair, 1 if which == "head" else MOST)
         if not keys:
-            raise WrongState("Nothing waits on this pair, so there is nothing to export.", state=pair.flow)
+            raise WrongState(_("Nothing waits on this pair, so there is nothing to export."), state=pair.flow)
         after: dict[str, object] = {"which": which, "messages": len(keys), "first": public_id("msg", keys[0])}
         audit.record(actor, "pair.export", pair, after=after)
     name = re.sub(r"[^A-Za-z0-9._-]+", "-", pair.code)

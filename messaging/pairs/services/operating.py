@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from django.db import transaction
+from django.utils.translation import gettext as _
 
 from messaging import dispatch, profile
 from messaging.choices import Direction, MessageState
@@ -49,7 +50,7 @@ def pair_resume(
     InvalidSubmission for another mode.
     """
     if mode not in MODES:
-        raise InvalidSubmission({"mode": ["all, or probe (one message first)."]})
+        raise InvalidSubmission({"mode": [_("all, or probe (one message first).")]})
     return _act(pair_id, Kind.RESUME, "pair.resume", actor, reason, expected_version, probing=mode == "probe")
 
 
@@ -94,11 +95,11 @@ def pair_expect_sequence(
     """Inbound: sets the number that is taken as next, after our state or the partner's was lost (wire-ebxml 1.6)."""
     audit.require_reason(reason)
     if not 1 <= expected <= 999_999_999:
-        raise InvalidSubmission({"expected": ["A number from 1 to 999999999."]})
+        raise InvalidSubmission({"expected": [_("A number from 1 to 999999999.")]})
     with transaction.atomic():
         pair = locked(pair_id, expected_version)
         if pair.direction != Direction.IN:
-            raise WrongState("Only an inbound pair expects numbers; restart the sequence instead.", state=pair.flow)
+            raise WrongState(_("Only an inbound pair expects numbers; restart the sequence instead."), state=pair.flow)
         if why := profile.carried(pair, terms_in_force(pair)).without_number:
             raise WrongState(why, state=pair.flow)
         now = clock.now()
@@ -123,7 +124,8 @@ def pair_clear_resync(*, pair_id: uuid.UUID, actor: Actor, reason: str, expected
     with transaction.atomic():
         pair = locked(pair_id, expected_version)
         if pair.resync_since is None:
-            raise WrongState(f"{pair.code} does not need resync.", state=pair.flow, allowed=allowed_verbs(pair))
+            said = _("{pair} does not need resync.").format(pair=pair.code)
+            raise WrongState(said, state=pair.flow, allowed=allowed_verbs(pair))
         before = _marked(pair)
         written = resync.clear(pair, by=actor.name, evidence=reason, now=clock.now())
         pair.save(update_fields=list(resync.MARK))

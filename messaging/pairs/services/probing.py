@@ -8,6 +8,7 @@ from __future__ import annotations
 import uuid
 
 from django.db import transaction
+from django.utils.translation import gettext as _
 
 from messaging.engine import circuits
 from messaging.exceptions import NotFound, WrongState
@@ -40,7 +41,7 @@ def probe(*, endpoint_id: uuid.UUID, actor: Actor, pair_id: uuid.UUID | None = N
     """
     endpoint = Endpoint.objects.select_related("party").filter(pk=endpoint_id).first()
     if endpoint is None:
-        raise NotFound(f"There is no endpoint {public_id('end', endpoint_id)}.")
+        raise NotFound(_("There is no endpoint {reference}.").format(reference=public_id("end", endpoint_id)))
     now = clock.now()
     target = _target(endpoint)
     give_back()
@@ -85,7 +86,7 @@ def endpoint_of(pair: Pair) -> uuid.UUID:
         version_id = terms.version_id if terms is not None else None
     if version_id is None:
         raise WrongState(
-            "No agreement in force uses this pair, so that it is not known where to look.",
+            _("No agreement in force uses this pair, so that it is not known where to look."),
             state=pair.gate,
             code="agreement_missing",
         )

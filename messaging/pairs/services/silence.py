@@ -10,6 +10,7 @@ import uuid
 from datetime import datetime, timedelta
 
 from django.db import connection, transaction
+from django.utils.translation import gettext as _
 
 from messaging.choices import Direction
 from messaging.exceptions import InvalidSubmission, Stale
@@ -20,6 +21,7 @@ from messaging.models.base import existing
 from messaging.protocol.pair_state import Gate
 from partners.fields import duration
 from rmhub import clock
+from rmhub.language import number
 
 CAUSE = "silent"
 LONGEST = 366 * 86_400  # seconds
@@ -116,7 +118,8 @@ def pair_update(
     with transaction.atomic():
         pair = existing(Pair.objects.select_for_update(), pair_id)
         if expected_version is not None and pair.version != expected_version:
-            raise Stale(f"{pair.code} changed since you looked at it: look again.", version=pair.version)
+            said = _("{pair} changed since you looked at it: look again.").format(pair=pair.code)
+            raise Stale(said, version=pair.version)
         now = clock.now()
         before = described(pair)
         written: list[Event] = []
@@ -148,12 +151,14 @@ def described(pair: Pair) -> dict[str, object]:
 def _check(expected_every: int | None, silence_grace: int | None, runbook: str | None) -> None:
     errors: dict[str, list[str]] = {}
     if expected_every is not None and expected_every != 0 and not SHORTEST <= expected_every <= LONGEST:
-        errors["expected_every"] = [f"From {SHORTEST} s (a minute) to {LONGEST} s (a year), or 0 for no rhythm."]
+        said = _("From {least} s (a minute) to {most} s (a year), or 0 for no rhythm.")
+        errors["expected_every"] = [said.format(least=SHORTEST, most=LONGEST)]
     if silence_grace is not None and not 0 <= silence_grace <= LONGEST:
-        errors["silence_grace"] = [f"From 0 to {LONGEST} s (a year)."]
+        errors["silence_grace"] = [_("From 0 to {most} s (a year).").format(most=LONGEST)]
     if runbook is not None and len(runbook) > RUNBOOK_MOST:
-        errors["runbook"] = [f"At most {RUNBOOK_MOST:,} characters: keep long documents elsewhere and link them."]
+        said = _("At most {count} characters: keep long documents elsewhere and link them.")
+        errors["runbook"] = [said.format(count=number(RUNBOOK_MOST))]
     elif runbook is not None and "\x00" in runbook:
-        errors["runbook"] = ["There is a control character in this text: remove it."]
+        errors["runbook"] = [_("There is a control character in this text: remove it.")]
     if errors:
         raise InvalidSubmission(errors)
