@@ -11,6 +11,7 @@ from django.urls import reverse
 from django.utils.html import format_html, format_html_join
 from django.utils.http import urlencode
 from django.utils.safestring import SafeString
+from django.utils.translation import gettext as _
 
 from messaging import keyset
 from messaging.access.selectors.reach import read_id
@@ -45,18 +46,25 @@ from messaging.reports.selectors import pipeline
 from messaging.templatetags.hub import ago, middle
 from partners import selectors as partners
 from rmhub.ids import BadPublicId
+from rmhub.language import gettext_lazy
 
 READ, RESTORE, WRITE = "archive:read", "archive:restore", "retention:write"
-_RELEASED = (
+_RELEASED = gettext_lazy(
     "What only this hold covers leaves the store, and the archive, as the retention policy says: the next run may take "
     "it."
 )
 FILTERS = (
-    Filter("q", "Exact id", kind="search", hint="MessageId, document id, ConversationId or msg_…", most=512),
-    Filter("partner", "Partner", kind="partner"),
-    Filter("pair", "Pair", hint="ACME>GLOBEX", mono=True, most=130),
-    Filter("state", "Where it is", choices=ArchiveState.choices),
-    Filter("direction", "Direction", choices=Direction.choices),
+    Filter(
+        "q",
+        gettext_lazy("Exact id"),
+        kind="search",
+        hint=gettext_lazy("MessageId, document id, ConversationId or msg_…"),
+        most=512,
+    ),
+    Filter("partner", gettext_lazy("Partner"), kind="partner"),
+    Filter("pair", gettext_lazy("Pair"), hint="ACME>GLOBEX", mono=True, most=130),
+    Filter("state", gettext_lazy("Where it is"), choices=ArchiveState.choices),
+    Filter("direction", gettext_lazy("Direction"), choices=Direction.choices),
 )
 
 
@@ -84,15 +92,15 @@ def archive_list(request: HttpRequest) -> HttpResponse:
         try:
             context = as_context(archive.archived_page(found, limit=PAGE, place=read_place(request, mark)), mark)
         except TooBroad:
-            notes.append("This search took too long and was stopped. Look for an exact id, or narrow it by pair.")
+            notes.append(_("This search took too long and was stopped. Look for an exact id, or narrow it by pair."))
     context |= {
         "given": given,
         "notes": notes,
         "filtered": any(given.values()),
-        "bar": filters.bar(request, "archived messages", FILTERS, given, partner=partner),
+        "bar": filters.bar(request, _("archived messages"), FILTERS, given, partner=partner),
         "archive": archive.archive(),
     }
-    context["table"] = tables.archived("Archived messages, newest first", context["rows"])
+    context["table"] = tables.archived(_("Archived messages, newest first"), context["rows"])
     return page(request, "console/archive/archive.html", context)
 
 
@@ -113,7 +121,7 @@ def archived_page(request: HttpRequest, reference: str) -> HttpResponse:
         "leaves_on": archive.leaves_on(row),
         "conversation": archive.conversation_size(row.conversation_id),
         "others": others,
-        "table": tables.archived("Archived messages of the same conversation", others),
+        "table": tables.archived(_("Archived messages of the same conversation"), others),
         "runs": list(pipeline.runs(jobs=(PipelineJob.RESTORE,), scope=row.public_id).order_by("-id")[:5]),
         "audit": archive.audit(row.public_id),
     }
@@ -130,14 +138,14 @@ def archive_restore(request: HttpRequest, reference: str) -> HttpResponse:
     def do() -> HttpResponse:
         what: dict[str, Any] = {"conversation_id": row.conversation_id} if whole else {"message": row.pk}
         run = restoring.restore_request(actor=actor(request), reason=posted(request, "reason"), **what)
-        notices.success(request, "It is being brought back: this takes some seconds.")
+        notices.success(request, _("It is being brought back: this takes some seconds."))
         return see_other("console:pipeline-run", run.public_id)
 
     def shown() -> dict[str, Any]:
         back = reverse("console:archived", args=[row.public_id])
         return {
-            "title": "Restore from the archive",
-            "crumbs": [(reverse("console:archive"), "Archive"), (back, middle(row.message_id, 40))],
+            "title": _("Restore from the archive"),
+            "crumbs": [(reverse("console:archive"), _("Archive")), (back, middle(row.message_id, 40))],
             "back": back,
             "row": row,
             "whole": whole,
@@ -156,17 +164,21 @@ def _covers(hold: LegalHold) -> SafeString:
     return format_html_join("", said, archive.criteria(hold))
 
 
+def _released(hold: LegalHold) -> SafeString:
+    return format_html(_("Released {when}"), when=ago(hold.released_at))
+
+
 _HOLDS = (
-    Column("Name", lambda hold: cells.link(cells.to("hold", hold.public_id), hold.name, "strong")),
-    Column("What it covers", _covers, "wrap", narrow="Covers"),
+    Column(gettext_lazy("Name"), lambda hold: cells.link(cells.to("hold", hold.public_id), hold.name, "strong")),
+    Column(gettext_lazy("What it covers"), _covers, "wrap", narrow=gettext_lazy("Covers")),
     Column(
-        "Placed",
+        gettext_lazy("Placed"),
         lambda hold: format_html('{} <span class="text-faint">{}</span>', ago(hold.placed_at), hold.placed_by),
         "nowrap",
     ),
     Column(
-        "State",
-        lambda hold: format_html("Released {}", ago(hold.released_at)) if hold.released_at else "In force",
+        gettext_lazy("State"),
+        lambda hold: _released(hold) if hold.released_at else _("In force"),
     ),
 )
 
@@ -177,7 +189,7 @@ def hold_list(request: HttpRequest) -> HttpResponse:
     show = "all" if request.GET.get("show") == "all" else "in-force"
     found = archive.holds(in_force=None if show == "all" else True)
     context = keyset_page(request, "console.holds", found, order=("-id",), filters={"show": show})
-    context["table"] = table("Legal holds, newest first", _HOLDS, context["rows"])
+    context["table"] = table(_("Legal holds, newest first"), _HOLDS, context["rows"])
     return page(request, "console/archive/holds.html", {**context, "show": show})
 
 
@@ -192,7 +204,7 @@ def hold_new(request: HttpRequest) -> HttpResponse:
         except InvalidSubmission as error:
             errors = problems(error)
         else:
-            notices.success(request, f"{hold.name} is in force: what it covers stays.")
+            notices.success(request, _("{hold} is in force: what it covers stays.").format(hold=hold.name))
             return see_other("console:hold", hold.public_id)
     context = {"errors": errors, "given": given, "parties": partners.parties()[:500]}
     return page(request, "console/archive/hold_new.html", context, status=422 if errors else 200)
@@ -213,18 +225,18 @@ def hold_release(request: HttpRequest, reference: str) -> HttpResponse:
 
     def do() -> HttpResponse:
         holds.hold_release(hold_id=hold.pk, actor=actor(request), reason=posted(request, "reason"))
-        notices.success(request, f"{hold.name} is released.")
+        notices.success(request, _("{hold} is released.").format(hold=hold.name))
         return see_other("console:hold", hold.public_id)
 
     back = reverse("console:hold", args=[hold.public_id])
     covers = [format_html('{}: <span class="wrap">{}</span>', *row) for row in archive.criteria(hold)]
     shown = {
-        "title": f"Release {hold.name}",
-        "crumbs": [(reverse("console:holds"), "Legal holds"), (back, hold.name)],
+        "title": _("Release {hold}").format(hold=hold.name),
+        "crumbs": [(reverse("console:holds"), _("Legal holds")), (back, hold.name)],
         "back": back,
         "effects": [_RELEASED, *covers],
-        "forever": "A released hold stays released; place another one if need be.",
-        "button": "Release",
+        "forever": _("A released hold stays released; place another one if need be."),
+        "button": _("Release"),
         "sign": "check",
         "testid": "release-do",
     }
@@ -274,7 +286,7 @@ def retention_change(request: HttpRequest) -> HttpResponse:
         except InvalidSubmission as error:
             errors, status = problems(error), 422
         else:
-            notices.success(request, "The policy is changed; the next run uses it.")
+            notices.success(request, _("The policy is changed; the next run uses it."))
             return see_other("console:retention")
     return page(request, "console/archive/retention_change.html", {"given": given, "errors": errors}, status=status)
 
@@ -291,7 +303,7 @@ def _criteria(request: HttpRequest) -> dict[str, Any]:
         try:
             party_id = read_id("par", party)
         except BadPublicId:
-            errors["party"] = ["There is no such partner."]
+            errors["party"] = [_("There is no such partner.")]
     try:
         days = read_days(request.POST)
     except InvalidSubmission as error:
@@ -333,5 +345,5 @@ def _pair_id(text: str, notes: list[str]) -> uuid.UUID | None:
 def _days(text: str, name: str) -> int:
     """Raises InvalidSubmission."""
     if not (text.isascii() and text.isdigit() and len(text) < 7):
-        raise InvalidSubmission({name: ["A number of days."]})
+        raise InvalidSubmission({name: [_("A number of days.")]})
     return int(text)

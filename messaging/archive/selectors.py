@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from django.db.models import Count, Max, Min, Q, QuerySet, Sum
+from django.utils.translation import gettext as _
 
 from messaging import keyset
 from messaging.archive.services.retention import policy
@@ -78,7 +79,7 @@ def archived_message(key: uuid.UUID) -> ArchivedMessage:
     """Raises NotFound."""
     found = archived().filter(pk=key).first()
     if found is None:
-        raise NotFound(f"There is no {public_id('msg', key)} in the archive.")
+        raise NotFound(_("There is no {id} in the archive.").format(id=public_id("msg", key)))
     return found
 
 
@@ -95,9 +96,11 @@ def archived_by_reference(reference: str) -> ArchivedMessage:
         pass
     found = list(archived().filter(message_id=reference).order_by("-id")[:2]) if "\x00" not in reference else []
     if not found:
-        raise NotFound(f"There is no message {reference} in the archive.")
+        raise NotFound(_("There is no message {id} in the archive.").format(id=reference))
     if len(found) > 1:
-        raise AmbiguousId(f"More than one archived message has the MessageId {reference}: look for it with q.")
+        raise AmbiguousId(
+            _("More than one archived message has the MessageId {id}: look for it with q.").format(id=reference)
+        )
     return found[0]
 
 
@@ -163,12 +166,12 @@ def hold(key: uuid.UUID) -> LegalHold:
 def criteria(one: LegalHold) -> list[tuple[str, str]]:
     """What a hold covers, in words."""
     rows = [
-        ("Partner", str(one.party) if one.party else ""),
-        ("Pair", one.pair.code if one.pair else ""),
+        (_("Partner"), str(one.party) if one.party else ""),
+        (_("Pair"), one.pair.code if one.pair else ""),
         ("ConversationId", one.conversation_id),
         ("MessageId", one.message_id),
-        ("Entered from", f"{one.range_from:%Y-%m-%d %H:%M} UTC" if one.range_from else ""),
-        ("Entered before", f"{one.range_to:%Y-%m-%d %H:%M} UTC" if one.range_to else ""),
+        (_("Entered from"), f"{one.range_from:%Y-%m-%d %H:%M} UTC" if one.range_from else ""),
+        (_("Entered before"), f"{one.range_to:%Y-%m-%d %H:%M} UTC" if one.range_to else ""),
     ]
     return [(name, value) for name, value in rows if value]
 

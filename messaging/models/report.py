@@ -10,6 +10,7 @@ from django.db import models
 from messaging.choices import Direction, SlaTarget
 from messaging.models.pipeline import PipelineRun
 from messaging.report_choices import AuditKind, Grain, TimingOption, Verdict, WindowBasis
+from rmhub.language import gettext_lazy as _
 
 
 class ReportRow(models.Model):
@@ -29,19 +30,19 @@ class AuditPair(ReportRow):
     """The audit of one pair, counted."""
 
     pair_id = models.UUIDField()
-    pair = models.CharField(max_length=120, help_text="The pair's code.")
+    pair = models.CharField(max_length=120, help_text=_("The pair's code."))
     direction = models.CharField(max_length=3, choices=Direction)
     partner = models.CharField(max_length=120)
-    messages = models.BigIntegerField(help_text="Numbered messages looked at.")
-    first_number = models.BigIntegerField(null=True, help_text="Sequence number of the first.")
-    last_number = models.BigIntegerField(null=True, help_text="Sequence number of the last.")
+    messages = models.BigIntegerField(help_text=_("Numbered messages looked at."))
+    first_number = models.BigIntegerField(null=True, help_text=_("Sequence number of the first."))
+    last_number = models.BigIntegerField(null=True, help_text=_("Sequence number of the last."))
     first_at = models.DateTimeField(null=True)
     last_at = models.DateTimeField(null=True)
-    missing = models.BigIntegerField("missing numbers", default=0)
-    repeats = models.BigIntegerField("numbers accepted twice", default=0)
-    resets = models.BigIntegerField(default=0, help_text="How often the sequence restarted at 1.")
-    wraps = models.BigIntegerField("wrap-arounds", default=0, help_text="How often it went past 999,999,999.")
-    bridged = models.BigIntegerField("bridged numbers", default=0, help_text="Left out on purpose by a stream.")
+    missing = models.BigIntegerField(_("missing numbers"), default=0)
+    repeats = models.BigIntegerField(_("numbers accepted twice"), default=0)
+    resets = models.BigIntegerField(default=0, help_text=_("How often the sequence restarted at 1."))
+    wraps = models.BigIntegerField(_("wrap-arounds"), default=0, help_text=_("How often it went past 999,999,999."))
+    bridged = models.BigIntegerField(_("bridged numbers"), default=0, help_text=_("Left out on purpose by a stream."))
 
     class Meta:
         indexes = (models.Index(fields=("run", "pair"), name="audit_pair_by_run"),)
@@ -55,11 +56,11 @@ class AuditFinding(ReportRow):
     pair_id = models.UUIDField(null=True)
     pair = models.CharField(max_length=120, blank=True, default="")
     partner = models.CharField(max_length=120, blank=True, default="")
-    first_number = models.BigIntegerField(null=True, help_text="First sequence number that it is about.")
+    first_number = models.BigIntegerField(null=True, help_text=_("First sequence number that it is about."))
     last_number = models.BigIntegerField(null=True)
-    count = models.BigIntegerField(help_text="How many numbers, messages or deliveries.")
-    message_ids = models.JSONField("MessageIds", default=list, help_text="The proof; at most 20.")
-    at = models.DateTimeField(null=True, help_text="When it showed.")
+    count = models.BigIntegerField(help_text=_("How many numbers, messages or deliveries."))
+    message_ids = models.JSONField("MessageIds", default=list, help_text=_("The proof; at most 20."))
+    at = models.DateTimeField(null=True, help_text=_("When it showed."))
     detail = models.TextField(blank=True, default="")
 
     class Meta:
@@ -72,7 +73,7 @@ class AuditFinding(ReportRow):
 class ReconciliationSummary(ReportRow):
     """How many messages have which verdict."""
 
-    direction = models.CharField(max_length=3, choices=Direction, help_text="From our side.")
+    direction = models.CharField(max_length=3, choices=Direction, help_text=_("From our side."))
     verdict = models.CharField(max_length=20, choices=Verdict)
     messages = models.BigIntegerField()
 
@@ -83,7 +84,7 @@ class ReconciliationSummary(ReportRow):
 class ReconciliationFinding(ReportRow):
     """A message on which the two logs do not agree."""
 
-    direction = models.CharField(max_length=3, choices=Direction, help_text="From our side.")
+    direction = models.CharField(max_length=3, choices=Direction, help_text=_("From our side."))
     verdict = models.CharField(max_length=20, choices=Verdict)
     message_id = models.CharField("MessageId", max_length=512)
     pair_id = models.UUIDField(null=True)
@@ -106,9 +107,9 @@ class RepeatDelay(ReportRow):
 
     partner = models.CharField(max_length=120)
     profile = models.CharField(max_length=20)
-    messages = models.BigIntegerField(help_text="Messages received.")
-    repeats = models.BigIntegerField(help_text="Copies that came after the first.")
-    p50 = models.FloatField(null=True, help_text="Seconds from the first copy; half of the repeats came sooner.")
+    messages = models.BigIntegerField(help_text=_("Messages received."))
+    repeats = models.BigIntegerField(help_text=_("Copies that came after the first."))
+    p50 = models.FloatField(null=True, help_text=_("Seconds from the first copy; half of the repeats came sooner."))
     p90 = models.FloatField(null=True)
     p99 = models.FloatField(null=True)
     p999 = models.FloatField("p99.9", null=True)
@@ -123,7 +124,7 @@ class RepeatHistogram(ReportRow):
 
     partner = models.CharField(max_length=120)
     profile = models.CharField(max_length=20)
-    upper = models.BigIntegerField(help_text="Seconds: the bucket ends below this.")
+    upper = models.BigIntegerField(help_text=_("Seconds: the bucket ends below this."))
     repeats = models.BigIntegerField()
 
     class Meta:
@@ -135,14 +136,14 @@ class WindowAdvice(ReportRow):
 
     partner = models.CharField(max_length=120)
     profile = models.CharField(max_length=20)
-    one_in = models.BigIntegerField("risk: one message in", help_text="A repeat that comes after the window.")
+    one_in = models.BigIntegerField(_("risk: one message in"), help_text=_("A repeat that comes after the window."))
     basis = models.CharField(max_length=12, choices=WindowBasis)
-    window = models.BigIntegerField(help_text="Seconds that ids must be remembered.")
-    ids = models.BigIntegerField("ids remembered", help_text="At the rate of the range.")
-    bytes = models.BigIntegerField(help_text="With indexes.")
-    cost = models.FloatField(null=True, help_text="Per month, at RMHUB_STORAGE_PRICE_GB_MONTH.")
-    in_force = models.BigIntegerField("window in force", null=True, help_text="Seconds; the shortest with them.")
-    suffices = models.BooleanField("in force suffices", null=True)
+    window = models.BigIntegerField(help_text=_("Seconds that ids must be remembered."))
+    ids = models.BigIntegerField(_("ids remembered"), help_text=_("At the rate of the range."))
+    bytes = models.BigIntegerField(help_text=_("With indexes."))
+    cost = models.FloatField(null=True, help_text=_("Per month, at RMHUB_STORAGE_PRICE_GB_MONTH."))
+    in_force = models.BigIntegerField(_("window in force"), null=True, help_text=_("Seconds; the shortest with them."))
+    suffices = models.BooleanField(_("in force suffices"), null=True)
 
     class Meta:
         indexes = (models.Index(fields=("run", "partner", "profile", "one_in"), name="window_advice_by_run"),)
@@ -154,15 +155,15 @@ class TimingLatency(ReportRow):
     agreement_id = models.UUIDField()
     agreement = models.CharField(max_length=255, help_text="TPAId.")
     partner = models.CharField(max_length=120)
-    messages = models.BigIntegerField(help_text="Messages that ended in the range.")
+    messages = models.BigIntegerField(help_text=_("Messages that ended in the range."))
     attempts = models.BigIntegerField()
-    unanswered = models.BigIntegerField(help_text="Attempts that no acknowledgement followed before the next one.")
-    p50 = models.FloatField(null=True, help_text="Seconds from the answered attempt to its acknowledgement.")
+    unanswered = models.BigIntegerField(help_text=_("Attempts that no acknowledgement followed before the next one."))
+    p50 = models.FloatField(null=True, help_text=_("Seconds from the answered attempt to its acknowledgement."))
     p90 = models.FloatField(null=True)
     p99 = models.FloatField(null=True)
     p999 = models.FloatField("p99.9", null=True)
     longest = models.FloatField(null=True)
-    longest_outage = models.FloatField(null=True, help_text="Seconds from the first attempt to the answered one.")
+    longest_outage = models.FloatField(null=True, help_text=_("Seconds from the first attempt to the answered one."))
 
     class Meta:
         indexes = (models.Index(fields=("run", "agreement"), name="timing_latency_by_run"),)
@@ -176,7 +177,7 @@ class TimingFailure(ReportRow):
     partner = models.CharField(max_length=120)
     cause = models.CharField(max_length=60)
     attempts = models.BigIntegerField()
-    share = models.FloatField(help_text="Of all failed attempts of the agreement.")
+    share = models.FloatField(help_text=_("Of all failed attempts of the agreement."))
 
     class Meta:
         indexes = (models.Index(fields=("run", "agreement"), name="timing_failure_by_run"),)
@@ -189,16 +190,16 @@ class TimingAdvice(ReportRow):
     agreement = models.CharField(max_length=255)
     partner = models.CharField(max_length=120)
     option = models.CharField(max_length=10, choices=TimingOption)
-    timeout = models.PositiveIntegerField(help_text="Timeout, seconds.")
-    retries = models.PositiveIntegerField(help_text="Retries.")
-    retry_interval = models.PositiveIntegerField(help_text="RetryInterval, seconds.")
+    timeout = models.PositiveIntegerField(help_text=_("Timeout, seconds."))
+    retries = models.PositiveIntegerField(help_text=_("Retries."))
+    retry_interval = models.PositiveIntegerField(help_text=_("RetryInterval, seconds."))
     messages = models.BigIntegerField()
     attempts = models.BigIntegerField()
-    needless = models.BigIntegerField("needless repeats", help_text="Sent although the answer was on its way.")
-    given_up = models.BigIntegerField(help_text="Messages that would have suspended their pair.")
-    mean_seconds = models.FloatField(null=True, help_text="First attempt to acknowledgement.")
+    needless = models.BigIntegerField(_("needless repeats"), help_text=_("Sent although the answer was on its way."))
+    given_up = models.BigIntegerField(help_text=_("Messages that would have suspended their pair."))
+    mean_seconds = models.FloatField(null=True, help_text=_("First attempt to acknowledgement."))
     p95_seconds = models.FloatField(null=True)
-    gives_up_after = models.BigIntegerField(help_text="Seconds of silence until the pair is suspended.")
+    gives_up_after = models.BigIntegerField(help_text=_("Seconds of silence until the pair is suspended."))
 
     class Meta:
         indexes = (models.Index(fields=("run", "agreement", "option"), name="timing_advice_by_run"),)
@@ -208,23 +209,25 @@ class ServiceLevel(ReportRow):
     """Volume and quality by partner, direction and hour, day or whole range; by the message's entry."""
 
     grain = models.CharField(max_length=5, choices=Grain)
-    at = models.DateTimeField(null=True, help_text="Begin of the hour or day, UTC.")
-    partner = models.CharField(max_length=120, blank=True, default="", help_text="Empty = all partners.")
+    at = models.DateTimeField(null=True, help_text=_("Begin of the hour or day, UTC."))
+    partner = models.CharField(max_length=120, blank=True, default="", help_text=_("Empty = all partners."))
     direction = models.CharField(max_length=3, choices=Direction)
     messages = models.BigIntegerField()
     bytes = models.BigIntegerField()
-    succeeded = models.BigIntegerField(help_text="Delivered, sent without acknowledgement wished for, or received.")
-    failed = models.BigIntegerField(help_text="Given up, skipped or cancelled.")
-    in_doubt = models.BigIntegerField(help_text="Outbound: outcome unknown. Inbound: a delivery is in doubt.")
+    succeeded = models.BigIntegerField(help_text=_("Delivered, sent without acknowledgement wished for, or received."))
+    failed = models.BigIntegerField(help_text=_("Given up, skipped or cancelled."))
+    in_doubt = models.BigIntegerField(help_text=_("Outbound: outcome unknown. Inbound: a delivery is in doubt."))
     under_way = models.BigIntegerField()
-    attempts = models.BigIntegerField(help_text="Transmissions of these messages.")
-    retries_per_message = models.FloatField(null=True, help_text="Attempts after the first, per message that was sent.")
-    duplicates = models.BigIntegerField(help_text="Copies that were recognised and discarded.")
-    ack_p50 = models.FloatField(null=True, help_text="Seconds from first attempt to acknowledgement.")
+    attempts = models.BigIntegerField(help_text=_("Transmissions of these messages."))
+    retries_per_message = models.FloatField(
+        null=True, help_text=_("Attempts after the first, per message that was sent.")
+    )
+    duplicates = models.BigIntegerField(help_text=_("Copies that were recognised and discarded."))
+    ack_p50 = models.FloatField(null=True, help_text=_("Seconds from first attempt to acknowledgement."))
     ack_p95 = models.FloatField(null=True)
     ack_p99 = models.FloatField(null=True)
-    suspensions = models.BigIntegerField(help_text="Of pairs; entered where they began.")
-    resumed = models.BigIntegerField(help_text="Of these suspensions, how many have ended.")
+    suspensions = models.BigIntegerField(help_text=_("Of pairs; entered where they began."))
+    resumed = models.BigIntegerField(help_text=_("Of these suspensions, how many have ended."))
     mean_seconds_to_resume = models.FloatField(null=True)
 
     class Meta:
@@ -238,18 +241,20 @@ class SlaAttainment(ReportRow):
     agreement = models.CharField(max_length=255)
     partner = models.CharField(max_length=120)
     target = models.CharField(max_length=12, choices=SlaTarget)
-    month = models.DateTimeField(help_text="Its begin, UTC.")
-    percent = models.FloatField("target, %", help_text="Of the newest version under which its documents went.")
-    due = models.BigIntegerField(help_text="Documents whose limit ends in the month, without those cancelled in time.")
-    met = models.BigIntegerField(help_text="In time.")
-    missed = models.BigIntegerField(help_text="Late, or not at all before the limit.")
-    open = models.BigIntegerField(help_text="Neither yet: the limit is ahead.")
-    attained = models.FloatField("attained, %", null=True, help_text="Met, of what is decided.")
-    allowed = models.BigIntegerField(
-        "error budget",
-        help_text="Misses that the target allows of the month's documents, or of those of the month before.",
+    month = models.DateTimeField(help_text=_("Its begin, UTC."))
+    percent = models.FloatField(_("target, %"), help_text=_("Of the newest version under which its documents went."))
+    due = models.BigIntegerField(
+        help_text=_("Documents whose limit ends in the month, without those cancelled in time.")
     )
-    used = models.FloatField("budget used, %", null=True, help_text="Empty: not one miss is allowed.")
+    met = models.BigIntegerField(help_text=_("In time."))
+    missed = models.BigIntegerField(help_text=_("Late, or not at all before the limit."))
+    open = models.BigIntegerField(help_text=_("Neither yet: the limit is ahead."))
+    attained = models.FloatField(_("attained, %"), null=True, help_text=_("Met, of what is decided."))
+    allowed = models.BigIntegerField(
+        _("error budget"),
+        help_text=_("Misses that the target allows of the month's documents, or of those of the month before."),
+    )
+    used = models.FloatField(_("budget used, %"), null=True, help_text=_("Empty: not one miss is allowed."))
 
     class Meta:
         indexes = (models.Index(fields=("run", "agreement", "target", "month"), name="sla_attainment_by_run"),)
@@ -258,12 +263,12 @@ class SlaAttainment(ReportRow):
 class ServiceError(ReportRow):
     """Errors by cause, the most frequent first (Pareto): failed attempts, failed messages and rejections."""
 
-    partner = models.CharField(max_length=120, blank=True, default="", help_text="Empty = all partners.")
-    kind = models.CharField(max_length=12, help_text="attempt, message, rejection or delivery.")
+    partner = models.CharField(max_length=120, blank=True, default="", help_text=_("Empty = all partners."))
+    kind = models.CharField(max_length=12, help_text=_("attempt, message, rejection or delivery."))
     cause = models.CharField(max_length=60)
     count = models.BigIntegerField()
-    share = models.FloatField(help_text="Of all errors of the partner.")
-    cumulative = models.FloatField(help_text="Share of this and all more frequent ones.")
+    share = models.FloatField(help_text=_("Of all errors of the partner."))
+    cumulative = models.FloatField(help_text=_("Share of this and all more frequent ones."))
 
     class Meta:
         indexes = (models.Index(fields=("run", "partner", "-count"), name="service_error_by_run"),)
@@ -272,10 +277,10 @@ class ServiceError(ReportRow):
 class DoubtOutcome(ReportRow):
     """What became of what was in doubt."""
 
-    partner = models.CharField(max_length=120, blank=True, default="", help_text="Empty = all partners.")
-    what = models.CharField(max_length=10, help_text="delivery or message.")
-    doubt = models.CharField(max_length=60, help_text="Why it was in doubt.")
-    outcome = models.CharField(max_length=20, help_text="The decision, or open.")
+    partner = models.CharField(max_length=120, blank=True, default="", help_text=_("Empty = all partners."))
+    what = models.CharField(max_length=10, help_text=_("delivery or message."))
+    doubt = models.CharField(max_length=60, help_text=_("Why it was in doubt."))
+    outcome = models.CharField(max_length=20, help_text=_("The decision, or open."))
     count = models.BigIntegerField()
 
     class Meta:
@@ -286,12 +291,12 @@ class ArchiveDay(ReportRow):
     """What a run of archive and retention did, by the day on which the messages ended."""
 
     day = models.DateField()
-    messages = models.BigIntegerField("archived", help_text="Messages written to the archive and verified.")
+    messages = models.BigIntegerField(_("archived"), help_text=_("Messages written to the archive and verified."))
     payloads = models.BigIntegerField()
-    bytes = models.BigIntegerField(help_text="Of the payloads.")
-    purged = models.BigIntegerField(help_text="Messages removed from the store.")
-    held = models.BigIntegerField(help_text="Due, and kept by a legal hold.")
-    differing = models.BigIntegerField(help_text="Not what the store says: kept in the store.")
+    bytes = models.BigIntegerField(help_text=_("Of the payloads."))
+    purged = models.BigIntegerField(help_text=_("Messages removed from the store."))
+    held = models.BigIntegerField(help_text=_("Due, and kept by a legal hold."))
+    differing = models.BigIntegerField(help_text=_("Not what the store says: kept in the store."))
 
     class Meta:
         indexes = (models.Index(fields=("run", "day"), name="archive_day_by_run"),)

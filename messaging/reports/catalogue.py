@@ -27,6 +27,7 @@ from messaging.models import (
     WindowAdvice,
 )
 from messaging.report_choices import PipelineJob
+from rmhub.language import gettext_lazy as _
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,22 +68,24 @@ REPORTS: dict[str, Report] = {
     for report in (
         Report(
             PipelineJob.AUDIT,
-            "Exactly-once audit",
-            "Did every message arrive exactly once, and in order?",
+            _("Exactly-once audit"),
+            _("Did every message arrive exactly once, and in order?"),
             (
-                Table("findings", "Findings", AuditFinding, ("-violation", "kind", "id"), ("kind", "pair", "partner")),
-                Table("pairs", "Pairs", AuditPair, ("pair",), ("pair", "partner", "direction")),
+                Table(
+                    "findings", _("Findings"), AuditFinding, ("-violation", "kind", "id"), ("kind", "pair", "partner")
+                ),
+                Table("pairs", _("Pairs"), AuditPair, ("pair",), ("pair", "partner", "direction")),
             ),
         ),
         Report(
             PipelineJob.RECONCILE,
-            "Reconciliation",
-            "Does the partner's log agree with ours?",
+            _("Reconciliation"),
+            _("Does the partner's log agree with ours?"),
             (
-                Table("summary", "Summary", ReconciliationSummary, ("direction", "verdict")),
+                Table("summary", _("Summary"), ReconciliationSummary, ("direction", "verdict")),
                 Table(
                     "findings",
-                    "Findings",
+                    _("Findings"),
                     ReconciliationFinding,
                     ("verdict", "id"),
                     ("verdict", "direction", "pair", "message_id"),
@@ -92,20 +95,20 @@ REPORTS: dict[str, Report] = {
         ),
         Report(
             PipelineJob.WINDOW,
-            "Memory window",
-            "How long must message ids be remembered?",
+            _("Memory window"),
+            _("How long must message ids be remembered?"),
             (
                 Table(
                     "advice",
-                    "Windows by accepted risk",
+                    _("Windows by accepted risk"),
                     WindowAdvice,
                     ("partner", "profile", "one_in"),
                     ("partner", "profile"),
                 ),
-                Table("delays", "Repeat delays", RepeatDelay, ("partner", "profile"), ("partner", "profile")),
+                Table("delays", _("Repeat delays"), RepeatDelay, ("partner", "profile"), ("partner", "profile")),
                 Table(
                     "histogram",
-                    "Repeats by delay",
+                    _("Repeats by delay"),
                     RepeatHistogram,
                     ("partner", "profile", "upper"),
                     ("partner", "profile"),
@@ -114,22 +117,22 @@ REPORTS: dict[str, Report] = {
         ),
         Report(
             PipelineJob.TIMING,
-            "Timing advice",
-            "Which Timeout, RetryInterval and Retries fit this partner?",
+            _("Timing advice"),
+            _("Which Timeout, RetryInterval and Retries fit this partner?"),
             (
                 Table(
                     "advice",
-                    "What would have happened",
+                    _("What would have happened"),
                     TimingAdvice,
                     ("agreement", "option"),
                     ("agreement", "partner"),
                 ),
                 Table(
-                    "latencies", "Acknowledgement latencies", TimingLatency, ("agreement",), ("agreement", "partner")
+                    "latencies", _("Acknowledgement latencies"), TimingLatency, ("agreement",), ("agreement", "partner")
                 ),
                 Table(
                     "failures",
-                    "Why attempts failed",
+                    _("Why attempts failed"),
                     TimingFailure,
                     ("agreement", "-attempts"),
                     ("agreement", "partner"),
@@ -138,26 +141,26 @@ REPORTS: dict[str, Report] = {
         ),
         Report(
             PipelineJob.LEVELS,
-            "Service levels",
-            "How much, how well, how fast?",
+            _("Service levels"),
+            _("How much, how well, how fast?"),
             (
                 Table(
                     "levels",
-                    "Levels",
+                    _("Levels"),
                     ServiceLevel,
                     ("grain", "at", "partner", "direction"),
                     ("grain", "partner", "direction"),
                 ),
                 Table(
                     "errors",
-                    "Errors by cause",
+                    _("Errors by cause"),
                     ServiceError,
                     ("partner", "-count", "kind", "cause"),
                     ("partner", "kind"),
                 ),
                 Table(
                     "doubts",
-                    "What became of doubts",
+                    _("What became of doubts"),
                     DoubtOutcome,
                     ("partner", "what", "doubt", "outcome"),
                     ("partner", "what"),
@@ -166,12 +169,12 @@ REPORTS: dict[str, Report] = {
         ),
         Report(
             PipelineJob.SLA,
-            "SLA attainment",
-            "Were agreed times kept?",
+            _("SLA attainment"),
+            _("Were agreed times kept?"),
             (
                 Table(
                     "months",
-                    "Months",
+                    _("Months"),
                     SlaAttainment,
                     ("-month", "agreement", "target"),
                     ("agreement", "partner", "target"),
@@ -180,9 +183,9 @@ REPORTS: dict[str, Report] = {
         ),
         Report(
             PipelineJob.ARCHIVE,
-            "Archive and retention",
-            "What has left the store, and is it all there?",
-            (Table("days", "Days", ArchiveDay, ("day",)),),
+            _("Archive and retention"),
+            _("What has left the store, and is it all there?"),
+            (Table("days", _("Days"), ArchiveDay, ("day",)),),
             of_lake=False,
         ),
     )

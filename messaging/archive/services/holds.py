@@ -11,6 +11,7 @@ from datetime import datetime
 
 from django.db import connection, transaction
 from django.db.models import Q
+from django.utils.translation import gettext as _
 
 from messaging.exceptions import InvalidSubmission, WrongState
 from messaging.journal import audit
@@ -41,20 +42,20 @@ def hold_place(
     name, conversation_id, message_id = name.strip(), conversation_id.strip(), message_id.strip()
     errors: dict[str, list[str]] = {}
     if not name or len(name) > 120:
-        errors["name"] = ["A name for the list, of at most 120 characters: the matter, or its file number."]
+        errors["name"] = [_("A name for the list, of at most 120 characters: the matter, or its file number.")]
     for field, text in (("conversation_id", conversation_id), ("message_id", message_id)):
         if len(text) > 512:
-            errors[field] = ["At most 512 characters."]
+            errors[field] = [_("At most 512 characters.")]
     if any("\x00" in text for text in (name, conversation_id, message_id)):
-        errors.setdefault("name", []).append("No control characters.")
+        errors.setdefault("name", []).append(_("No control characters."))
     if range_from is not None and range_to is not None and range_to <= range_from:
-        errors["range_to"] = ["After the begin of the range; what enters at this very moment is not covered."]
+        errors["range_to"] = [_("After the begin of the range; what enters at this very moment is not covered.")]
     if not any((party_id, pair_id, conversation_id, message_id, range_from, range_to)):
-        errors["party"] = ["Say what is held: a partner, a pair, a conversation, a message or a time."]
+        errors["party"] = [_("Say what is held: a partner, a pair, a conversation, a message or a time.")]
     if party_id is not None and not Party.objects.filter(pk=party_id).exists():
-        errors["party"] = ["There is no such party."]
+        errors["party"] = [_("There is no such party.")]
     if pair_id is not None and not Pair.objects.filter(pk=pair_id).exists():
-        errors["pair"] = ["There is no such pair."]
+        errors["pair"] = [_("There is no such pair.")]
     if errors:
         raise InvalidSubmission(errors)
     with transaction.atomic():
@@ -82,7 +83,7 @@ def hold_release(*, hold_id: uuid.UUID, actor: Actor, reason: str) -> LegalHold:
     with transaction.atomic():
         hold = existing(LegalHold.objects.select_for_update(of=("self",)), hold_id)
         if hold.released_at is not None:
-            raise WrongState(f"{hold.released_by} has released this hold before.", state="released")
+            raise WrongState(_("{name} has released this hold before.").format(name=hold.released_by), state="released")
         hold.released_at = clock.now()
         hold.released_by = actor.name[:150]
         hold.release_reason = reason.strip()

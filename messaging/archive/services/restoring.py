@@ -8,6 +8,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
 from django.db import connection, models, transaction
+from django.utils.translation import gettext as _
 
 from messaging import storage
 from messaging.archive.services import message_rows
@@ -57,24 +58,26 @@ def restore_request(
     """
     audit.require_reason(reason)
     if (message is None) == (not conversation_id):
-        raise InvalidSubmission({"message": ["Give either a message or a conversation."]})
+        raise InvalidSubmission({"message": [_("Give either a message or a conversation.")]})
     if message is not None:
         found = ArchivedMessage.objects.filter(pk=message)
         parameters, scope = {"message": public_id("msg", message)}, public_id("msg", message)
-        what = f"message {public_id('msg', message)}"
+        missing = _("There is no message {id} in the archive.").format(id=public_id("msg", message))
+        there = _("The message {id} is in the store: there is nothing to restore.").format(id=public_id("msg", message))
     else:
         conversation_id = conversation_id.strip()
         if "\x00" in conversation_id or len(conversation_id) > 512:
-            raise InvalidSubmission({"conversation": ["A ConversationId of at most 512 characters."]})
+            raise InvalidSubmission({"conversation": [_("A ConversationId of at most 512 characters.")]})
         found = ArchivedMessage.objects.filter(conversation_id=conversation_id)
         digest = hashlib.sha256(conversation_id.encode()).hexdigest()[:32]
         parameters, scope = {"conversation": conversation_id}, f"conv_{digest}"
-        what = f"conversation {conversation_id}"
+        missing = _("There is no conversation {id} in the archive.").format(id=conversation_id)
+        there = _("The conversation {id} is in the store: there is nothing to restore.").format(id=conversation_id)
     first = found.order_by("id").first()
     if first is None:
-        raise NotFound(f"There is no {what} in the archive.")
+        raise NotFound(missing)
     if not found.filter(state=ArchiveState.ARCHIVED).exists():
-        raise WrongState(f"The {what} is in the store: there is nothing to restore.", state=first.state)
+        raise WrongState(there, state=first.state)
     with transaction.atomic():
         run = pipeline_runs.run_request(
             job=PipelineJob.RESTORE, actor=actor, parameters=parameters, scope=scope, reason=reason

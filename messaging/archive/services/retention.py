@@ -6,6 +6,7 @@ from typing import Any
 
 from django.core.exceptions import ValidationError
 from django.db import transaction
+from django.utils.translation import gettext as _
 
 from messaging.exceptions import InvalidSubmission, Stale
 from messaging.journal import audit
@@ -33,7 +34,7 @@ def policy_change(
         RetentionPolicy.objects.get_or_create(pk=1)
         found = RetentionPolicy.objects.select_for_update().get(pk=1)
         if expected_version is not None and found.version != expected_version:
-            raise Stale("Somebody changed the policy since you looked at it: look again.", version=found.version)
+            raise Stale(_("Somebody changed the policy since you looked at it: look again."), version=found.version)
         before = {name: getattr(found, name) for name in SETTINGS}
         for name, value in settings.items():
             setattr(found, name, value)
@@ -52,7 +53,7 @@ def _check(found: RetentionPolicy) -> None:
     except ValidationError as error:
         raise InvalidSubmission(error.message_dict) from error
     if found.purge_after < found.archive_after:
-        said = "Not before they are archived: at least as many days as “archive after”."
+        said = _("Not before they are archived: at least as many days as “archive after”.")
         raise InvalidSubmission({"purge_after": [said]})
     if 0 < found.keep_archive <= found.purge_after:
-        raise InvalidSubmission({"keep_archive": ["Longer than they are in the store, or 0 for permanently."]})
+        raise InvalidSubmission({"keep_archive": [_("Longer than they are in the store, or 0 for permanently.")]})

@@ -9,6 +9,8 @@ from django.http import HttpRequest
 from django.urls import reverse
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
+from django.utils.translation import gettext as _
+from django.utils.translation import ngettext
 
 from messaging.choices import Direction
 from messaging.console import cells
@@ -25,6 +27,7 @@ from messaging.reports.selectors.figures import RISK, Choice
 from messaging.reports.selectors.reports import Shown
 from messaging.templatetags.hub import span, took
 from rmhub.ids import public_id
+from rmhub.language import gettext_lazy, number
 
 _BODY = Callable[[HttpRequest, Shown], dict[str, Any]]
 _TONES = {
@@ -44,8 +47,8 @@ def audit(request: HttpRequest, shown: Shown) -> dict[str, Any]:
     findings = shown.report.table("findings")
     kinds = reports.finding_counts(shown.run.pk, findings, "kind", "count")
     notices = {kind.value for kind in NOTICES}
-    violations = sum(rows for kind, (rows, _) in kinds.items() if kind not in notices)
-    noticed = sum(rows for kind, (rows, _) in kinds.items() if kind in notices)
+    violations = sum(rows for kind, (rows, _amount) in kinds.items() if kind not in notices)
+    noticed = sum(rows for kind, (rows, _amount) in kinds.items() if kind in notices)
     looked_at, pairs = report_figures.audited(shown.run.pk)
     known = [kind for kind in AuditKind.values if kind in kinds]
     context: dict[str, Any] = {
@@ -61,7 +64,7 @@ def audit(request: HttpRequest, shown: Shown) -> dict[str, Any]:
     only = request.GET.get("kind", "")
     if context["table_shown"] == "findings":
         context["all_notices"] = request.GET.get("notices") == "all" or only in notices
-        context["notices_title"] = "Notices" if context["all_notices"] else ""
+        context["notices_title"] = _("Notices") if context["all_notices"] else ""
         if noticed and not context["all_notices"] and not request.GET.get("cursor"):
             context["notices"] = sheet(
                 request, shown, findings, filters={}, fixed={"violation": False}, limit=20, sortable=False
@@ -73,15 +76,15 @@ def audit(request: HttpRequest, shown: Shown) -> dict[str, Any]:
 def _kinds(run: PipelineRun, rows: list[tuple[str, int, int]], notices: set[str]) -> dict[str, Any]:
     def name(row: tuple[str, int, int]) -> SafeString:
         href = f"?run={run.public_id}&table=findings&kind={row[0]}#rows"
-        chip = format_html(' <span class="chip">{}</span>', "notice") if row[0] in notices else ""
+        chip = format_html(' <span class="chip">{}</span>', _("notice")) if row[0] in notices else ""
         return cells.joined(cells.link(href, AuditKind(row[0]).label, "strong"), chip)
 
     columns = (
-        Column("Kind", name),
-        Column("Findings", lambda row: cells.number(row[1]), "num"),
-        Column("Numbers, messages or deliveries", lambda row: cells.number(row[2]), "num", narrow="Concern"),
+        Column(_("Kind"), name),
+        Column(_("Findings"), lambda row: cells.number(row[1]), "num"),
+        Column(_("Numbers, messages or deliveries"), lambda row: cells.number(row[2]), "num", narrow=_("Concern")),
     )
-    return table("Findings by kind", columns, rows)
+    return table(_("Findings by kind"), columns, rows)
 
 
 def window(request: HttpRequest, shown: Shown) -> dict[str, Any]:
@@ -95,9 +98,10 @@ def window(request: HttpRequest, shown: Shown) -> dict[str, Any]:
     if chosen is not None:
         buckets = report_figures.repeats(shown.run.pk, *chosen)
         mine = [one for one in advice if (one.partner, one.profile) == chosen]
-        marks = [(f"Needed for 1 in {RISK:,}:", "tone-purple", float(one.window)) for one in mine if one.one_in == RISK]
-        marks += [("In force:", "tone-orange", float(one.in_force)) for one in mine[:1] if one.in_force]
-        title = f"How late copies come: {chosen[0]}, {chosen[1]}"
+        needed = _("Needed for 1 in {count}:").format(count=number(RISK))
+        marks = [(needed, "tone-purple", float(one.window)) for one in mine if one.one_in == RISK]
+        marks += [(_("In force:"), "tone-orange", float(one.in_force)) for one in mine[:1] if one.in_force]
+        title = _("How late copies come: {partner}, {profile}").format(partner=chosen[0], profile=chosen[1])
         histogram = charts.histogram("delays", title, buckets, marks=marks) if buckets else None
     return {
         "judged": len(judged),
@@ -109,7 +113,7 @@ def window(request: HttpRequest, shown: Shown) -> dict[str, Any]:
 
 
 def _chosen(text: str, groups: list[tuple[str, str]]) -> tuple[str, str] | None:
-    partner, _, profile = text.rpartition("|")
+    partner, _bar, profile = text.rpartition("|")
     if (partner, profile) in groups:
         return partner, profile
     return groups[0] if groups else None
@@ -146,12 +150,14 @@ def _proposal(run: PipelineRun, chosen: Choice) -> dict[str, Any]:
         "of": agreement,
         "now": chosen.now,
         "options": table(
-            "Parameters in force and proposed", _OPTIONS, [("In force", chosen.now), ("Proposed", chosen.then)]
+            _("Parameters in force and proposed"),
+            _OPTIONS,
+            [(_("In force"), chosen.now), (_("Proposed"), chosen.then)],
         ),
         "fits": chosen.fits,
         "comparison": _before_and_after(chosen.now, chosen.then),
         "latency": report_figures.timing_latency(run.pk, chosen.agreement_id),
-        "failures": charts.pareto("failures", "Failed attempts by cause", caused, counted="Attempts")
+        "failures": charts.pareto("failures", _("Failed attempts by cause"), caused, counted=_("Attempts"))
         if caused
         else None,
         "draft": f"{reverse('console:timing-draft', args=[agreement])}?run={run.public_id}",
@@ -159,16 +165,21 @@ def _proposal(run: PipelineRun, chosen: Choice) -> dict[str, Any]:
 
 
 _OPTIONS = (
-    Column("Choice", lambda row: row[0], "strong"),
-    Column("Timeout", lambda row: span(row[1].timeout), "num"),
-    Column("Retries", lambda row: row[1].retries, "num"),
-    Column("RetryInterval", lambda row: span(row[1].retry_interval), "num"),
-    Column("Attempts", lambda row: cells.number(row[1].attempts), "num"),
-    Column("Needless repeats", lambda row: cells.number(row[1].needless), "num", narrow="Needless"),
-    Column("Given up", lambda row: cells.number(row[1].given_up), "num"),
-    Column("Mean time", lambda row: took(row[1].mean_seconds) or "—", "num"),
-    Column("p95 time", lambda row: took(row[1].p95_seconds) or "—", "num"),
-    Column("Gives up after", lambda row: span(row[1].gives_up_after), "num"),
+    Column(gettext_lazy("Choice"), lambda row: row[0], "strong"),
+    Column(gettext_lazy("Timeout"), lambda row: span(row[1].timeout), "num"),
+    Column(gettext_lazy("Retries"), lambda row: row[1].retries, "num"),
+    Column(gettext_lazy("RetryInterval"), lambda row: span(row[1].retry_interval), "num"),
+    Column(gettext_lazy("Attempts"), lambda row: cells.number(row[1].attempts), "num"),
+    Column(
+        gettext_lazy("Needless repeats"),
+        lambda row: cells.number(row[1].needless),
+        "num",
+        narrow=gettext_lazy("Needless"),
+    ),
+    Column(gettext_lazy("Given up"), lambda row: cells.number(row[1].given_up), "num"),
+    Column(gettext_lazy("Mean time"), lambda row: took(row[1].mean_seconds) or "—", "num"),
+    Column(gettext_lazy("p95 time"), lambda row: took(row[1].p95_seconds) or "—", "num"),
+    Column(gettext_lazy("Gives up after"), lambda row: span(row[1].gives_up_after), "num"),
 )
 
 
@@ -177,39 +188,41 @@ def _before_and_after(now: TimingAdvice, then: TimingAdvice) -> charts.Chart:
         pair = (getattr(now, name), getattr(then, name))
         parts = [
             (when, tone, float(value or 0), scales.amount(value, unit))
-            for when, tone, value in zip(("In force", "Proposed"), ("tone-before", "tone-main"), pair, strict=True)
+            for when, tone, value in zip(
+                (_("In force"), _("Proposed")), ("tone-before", "tone-main"), pair, strict=True
+            )
         ]
         return charts.Bar(label, parts)
 
     rows = [
-        bar("Attempts", "attempts", ""),
-        bar("Needless repeats", "needless", ""),
-        bar("Given up (suspended)", "given_up", ""),
-        bar("Mean time to ack", "mean_seconds", "s"),
-        bar("p95 time to ack", "p95_seconds", "s"),
-        bar("Gives up after", "gives_up_after", "s"),
+        bar(_("Attempts"), "attempts", ""),
+        bar(_("Needless repeats"), "needless", ""),
+        bar(_("Given up (suspended)"), "given_up", ""),
+        bar(_("Mean time to ack"), "mean_seconds", "s"),
+        bar(_("p95 time to ack"), "p95_seconds", "s"),
+        bar(_("Gives up after"), "gives_up_after", "s"),
     ]
-    return charts.bars("comparison", "The same messages under both choices", rows, each=True)
+    return charts.bars("comparison", _("The same messages under both choices"), rows, each=True)
 
 
 def reconcile(request: HttpRequest, shown: Shown) -> dict[str, Any]:
     """How many messages have which verdict."""
     assert shown.run is not None
     counts = report_figures.verdicts(shown.run.pk)
-    seen = [verdict for verdict in Verdict.values if any(known == verdict for _, known in counts)]
+    seen = [verdict for verdict in Verdict.values if any(known == verdict for _direction, known in counts)]
     rows = []
-    for direction, label in ((Direction.OUT, "We sent"), (Direction.IN, "They sent")):
-        if any(known == direction for known, _ in counts):
+    for direction, label in ((Direction.OUT, _("We sent")), (Direction.IN, _("They sent"))):
+        if any(known == direction for known, _verdict in counts):
             numbers = [(verdict, counts.get((direction, verdict), 0)) for verdict in seen]
             parts = [
-                (word("verdict", verdict)[0], _TONES[Verdict(verdict)], float(number), scales.number(number))
-                for verdict, number in numbers
+                (word("verdict", verdict)[0], _TONES[Verdict(verdict)], float(count), scales.number(count))
+                for verdict, count in numbers
             ]
             rows.append(charts.Bar(label, parts))
     return {
         "total": sum(counts.values()),
         "apart": report_figures.apart(counts),
-        "verdicts": charts.bars("verdicts", "Verdicts by direction", rows) if rows else None,
+        "verdicts": charts.bars("verdicts", _("Verdicts by direction"), rows) if rows else None,
         "log": reverse("console:partner-log", args=[shown.scope]) if shown.scope.startswith("plog_") else "",
     }
 
@@ -246,28 +259,34 @@ def headline(shown: Shown) -> tuple[str, str]:
 
 def _audit_words(run: PipelineRun) -> tuple[str, str]:
     count = report_figures.violations(run.pk)
-    return (f"{count:,} violation{'s' if count != 1 else ''}", "red") if count else ("No violation", "green")
+    if count:
+        return ngettext("{count} violation", "{count} violations", count).format(count=number(count)), "red"
+    return _("No violation"), "green"
 
 
 def _window_words(run: PipelineRun) -> tuple[str, str]:
     judged, short = report_figures.windows_judged(run.pk)
     if short:
-        return f"{short:,} window{'s' if short != 1 else ''} too short for 1 in {RISK:,}", "yellow"
-    return (f"All windows suffice for 1 in {RISK:,}", "green") if judged else ("", "")
+        said = ngettext("{count} window too short for 1 in {risk}", "{count} windows too short for 1 in {risk}", short)
+        return said.format(count=number(short), risk=number(RISK)), "yellow"
+    return (_("All windows suffice for 1 in {risk}").format(risk=number(RISK)), "green") if judged else ("", "")
 
 
 def _timing_words(run: PipelineRun) -> tuple[str, str]:
     choices = report_figures.timing_choices(run.pk)
     count = sum(not one.fits for one in choices)
     if count:
-        return f"{count:,} agreement{'s' if count != 1 else ''} could do better", "azure"
-    return ("All parameters fit", "green") if choices else ("", "")
+        said = ngettext("{count} agreement could do better", "{count} agreements could do better", count)
+        return said.format(count=number(count)), "azure"
+    return (_("All parameters fit"), "green") if choices else ("", "")
 
 
 def _levels_words(run: PipelineRun) -> tuple[str, str]:
     messages, ended, well = report_figures.levels_total(run.pk)
-    said = f", {scales.share(well / ended)} succeeded" if ended else ""
-    return f"{messages:,} messages{said}", "azure"
+    if ended:
+        said = ngettext("{count} message, {share} succeeded", "{count} messages, {share} succeeded", messages)
+        return said.format(count=number(messages), share=scales.share(well / ended)), "azure"
+    return ngettext("{count} message", "{count} messages", messages).format(count=number(messages)), "azure"
 
 
 def _sla_words(run: PipelineRun) -> tuple[str, str]:
@@ -275,23 +294,31 @@ def _sla_words(run: PipelineRun) -> tuple[str, str]:
     if month is None:
         return "", ""
     if missed:
-        return f"{len(missed):,} of {judged:,} targets missed in {month:%B %Y}", "red"
-    return f"All targets kept in {month:%B %Y}", "green"
+        said = ngettext(
+            "{missed} of {count} target missed in {month}", "{missed} of {count} targets missed in {month}", judged
+        )
+        return said.format(missed=number(len(missed)), count=number(judged), month=scales.month(month)), "red"
+    return _("All targets kept in {month}").format(month=scales.month(month)), "green"
 
 
 def _reconcile_words(run: PipelineRun) -> tuple[str, str]:
     counts = report_figures.verdicts(run.pk)
     differing, total = report_figures.apart(counts), sum(counts.values())
-    return (
-        (f"{differing:,} of {total:,} messages differ", "red") if differing else (f"{total:,} messages agree", "green")
-    )
+    if differing:
+        said = ngettext("{differing} of {count} message differs", "{differing} of {count} messages differ", total)
+        return said.format(differing=number(differing), count=number(total)), "red"
+    return ngettext("{count} message agrees", "{count} messages agree", total).format(count=number(total)), "green"
 
 
 def _archive_words(run: PipelineRun) -> tuple[str, str]:
     total = report_figures.archived(run.pk)
     if total["differing"]:
-        return f"{total['differing']:,} messages differ from the store", "red"
-    return f"{total['messages']:,} messages archived and verified", "green"
+        count = total["differing"]
+        said = ngettext("{count} message differs from the store", "{count} messages differ from the store", count)
+        return said.format(count=number(count)), "red"
+    count = total["messages"]
+    said = ngettext("{count} message archived and verified", "{count} messages archived and verified", count)
+    return said.format(count=number(count)), "green"
 
 
 _HEADLINES: dict[str, Callable[[PipelineRun], tuple[str, str]]] = {

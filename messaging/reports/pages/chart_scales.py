@@ -6,8 +6,13 @@ import math
 from collections.abc import Sequence
 from datetime import UTC, datetime
 
+from django.utils import dateformat
+from django.utils.formats import get_format
+from django.utils.translation import gettext as _
+
 from messaging.journal.wording import span
 from messaging.templatetags.hub import octets, took
+from rmhub import language
 
 # Steps that people read time in: up to a minute as numbers are, then minutes, hours and days.
 _TIME_STEPS = (
@@ -22,8 +27,18 @@ def number(value: float | int | None) -> str:
     if value is None:
         return "—"
     if isinstance(value, int) or float(value).is_integer():
-        return f"{int(value):,}"
-    return f"{value:,.2f}" if abs(value) >= 0.01 else f"{value:.2g}"
+        return language.number(int(value))
+    return decimals(value, 2) if abs(value) >= 0.01 else pointed(f"{value:.2g}")
+
+
+def decimals(value: float, places: int) -> str:
+    """Rounded to so many places, as the language writes it: `1,234.50`."""
+    return language.number(round(value, places), places)
+
+
+def pointed(text: str) -> str:
+    """A number that is written with a point, with the sign that the language has for it."""
+    return text.replace(".", str(get_format("DECIMAL_SEPARATOR")))
 
 
 def share(value: float | None) -> str:
@@ -31,10 +46,10 @@ def share(value: float | None) -> str:
     if value is None:
         return "—"
     if 0 < value < 0.001:
-        return "< 0.1 %"
+        return pointed("< 0.1 %")
     if 0.999 < value < 1:
-        return "> 99.9 %"
-    return f"{100 * value:.1f} %" if value not in (0, 1) else f"{100 * value:.0f} %"
+        return pointed("> 99.9 %")
+    return pointed(f"{100 * value:.1f} %" if value not in (0, 1) else f"{100 * value:.0f} %")
 
 
 def seconds(value: float | None) -> str:
@@ -59,22 +74,27 @@ def short(value: float, unit: str) -> str:
         if value == 0:
             return "0"
         if value < 1:
-            return f"{value * 1000:g} ms"
-        return f"{value:g} s" if value < 60 else span(value)
+            return pointed(f"{value * 1000:g} ms")
+        return pointed(f"{value:g} s") if value < 60 else span(value)
     if unit == "share":
-        return f"{100 * value:g} %"
+        return pointed(f"{100 * value:g} %")
     for limit, name in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
         if abs(value) >= limit:
-            return f"{value / limit:g} {name}"
-    return f"{value:g}"
+            return pointed(f"{value / limit:g} {name}")
+    return pointed(f"{value:g}")
 
 
 def rough(value: float) -> str:
     """A length of time for a narrow place, in one unit: `64 s`, `17 m`, `4.6 h`, `12 d`."""
-    units = ((120, 1, "s"), (7200, 60, "m"), (172_800, 3600, "h"), (math.inf, 86_400, "d"))
-    unit, name = next((unit, name) for limit, unit, name in units if value < limit)
+    units = (
+        (120, 1, _("{count} s")),
+        (7200, 60, _("{count} m")),
+        (172_800, 3600, _("{count} h")),
+        (math.inf, 86_400, _("{count} d")),
+    )
+    unit, said = next((unit, said) for limit, unit, said in units if value < limit)
     count = value / unit
-    return f"{count:.0f} {name}" if count >= 10 else f"{count:.1f}".removesuffix(".0") + f" {name}"
+    return said.format(count=f"{count:.0f}" if count >= 10 else pointed(f"{count:.1f}".removesuffix(".0")))
 
 
 def ticks(greatest: float, unit: str = "", wanted: int = 4) -> list[float]:
@@ -134,8 +154,14 @@ def _hour(at: datetime) -> str:
 
 def day(at: datetime) -> str:
     """`7 Nov`."""
-    moment = at.astimezone(UTC)
-    return f"{moment.day} {moment:%b}"
+    # Translators: how a day is written, in the letters of Django's filter `date`: 7 Nov.
+    return dateformat.format(at.astimezone(UTC), _("j M"))
+
+
+def month(at: datetime) -> str:
+    """`November 2026`."""
+    # Translators: how a month is written, in the letters of Django's filter `date`: November 2026.
+    return dateformat.format(at, _("F Y"))
 
 
 def instant(at: datetime, *, hourly: bool) -> str:

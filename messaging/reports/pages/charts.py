@@ -13,6 +13,7 @@ from datetime import datetime
 
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
+from django.utils.translation import gettext as _
 
 from messaging.journal.wording import span
 from messaging.reports.pages import chart_scales as scales
@@ -83,9 +84,10 @@ def columns(ident: str, title: str, times: Sequence[datetime], series: Sequence[
     return Chart(ident, title, svg, [(one.tone, one.label) for one in series], *_time_table(times, series, ""))
 
 
-def pareto(ident: str, title: str, causes: Sequence[tuple[str, int, float]], *, counted: str = "Count") -> Chart:
+def pareto(ident: str, title: str, causes: Sequence[tuple[str, int, float]], *, counted: str = "") -> Chart:
     """Causes with their counts, the most frequent first, and a line through the cumulated shares (0 to 1)."""
-    greatest = max((count for _, count, _ in causes), default=0) or 1
+    counted = counted or _("Count")
+    greatest = max((count for _name, count, _share in causes), default=0) or 1
     room = WIDTH - _LABEL - 100
     parts: list[SafeString] = []
     points = []
@@ -93,8 +95,10 @@ def pareto(ident: str, title: str, causes: Sequence[tuple[str, int, float]], *, 
         top = 8 + index * 24
         width = max(room * count / greatest, _SEEN if count else 0)
         parts.append(_name(name, top + 14))
-        parts.append(_rects([("tone-main", _px(_LABEL), _px(top + 3), _px(width), "16", f"{name}: {count:,}")]))
-        parts.append(_text("chart-value", _LABEL + room + 46, top + 15, f"{count:,}", "end"))
+        parts.append(
+            _rects([("tone-main", _px(_LABEL), _px(top + 3), _px(width), "16", f"{name}: {scales.number(count)}")])
+        )
+        parts.append(_text("chart-value", _LABEL + room + 46, top + 15, scales.number(count), "end"))
         parts.append(_text("chart-soft", WIDTH - 2, top + 15, scales.share(cumulative), "end"))
         points.append((_LABEL + room * cumulative, top + 11.0))
     path = " ".join(f"{_px(x)},{_px(y)}" for x, y in points)
@@ -102,11 +106,11 @@ def pareto(ident: str, title: str, causes: Sequence[tuple[str, int, float]], *, 
         "", '<circle class="chart-dot" cx="{}" cy="{}" r="2.5"/>', ((_px(x), _px(y)) for x, y in points)
     )
     parts.append(format_html('<polyline class="chart-line tone-cumulative" points="{}"/>{}', path, dots))
-    said = "; ".join(f"{name} {count:,}" for name, count, _ in causes[:5])
+    said = "; ".join(f"{name} {scales.number(count)}" for name, count, _share in causes[:5])
     svg = _frame(ident, title, said, parts, height=16 + 24 * max(1, len(causes)))
-    body = [(name, f"{count:,}", scales.share(cumulative)) for name, count, cumulative in causes]
-    legend = [("tone-main", counted), ("tone-cumulative", "Cumulated share")]
-    return Chart(ident, title, svg, legend, ("Cause", counted, "Cumulated"), body)
+    body = [(name, scales.number(count), scales.share(cumulative)) for name, count, cumulative in causes]
+    legend = [("tone-main", counted), ("tone-cumulative", _("Cumulated share"))]
+    return Chart(ident, title, svg, legend, (_("Cause"), counted, _("Cumulated")), body)
 
 
 def histogram(
@@ -116,14 +120,14 @@ def histogram(
 
     `marks`: (label, tone, seconds) of upright lines, e.g. the window in force.
     """
-    uppers = _powers(buckets, [seconds for _, _, seconds in marks])
+    uppers = _powers(buckets, [mark[2] for mark in marks])
     counts = [buckets.get(upper, 0) for upper in uppers]
     greatest = max(counts, default=0)
     step = _step(len(uppers))
     shapes = []
     for index, (upper, count) in enumerate(zip(uppers, counts, strict=True)):
         height = (_BASE - _TOP - 8) * scales.log_height(count, greatest)
-        told = f"below {span(upper)}: {count:,}"
+        told = f"{_below(upper)}: {scales.number(count)}"
         if count:
             left, top = _LEFT + step * index + step * 0.08, _BASE - height
             shapes.append(("tone-main", _px(left), _px(top), _px(step * 0.84), _px(height), told))
@@ -138,12 +142,21 @@ def histogram(
         if (index + 1) % every == 0 and _LEFT + step * (index + 1) < WIDTH - 20
     ]
     upright = [_upright(label, tone, _LEFT + step * _place(uppers, at)) for label, tone, at in marks if at > 0]
-    said = f"{sum(counts):,} in all; most of them below {span(uppers[counts.index(greatest)])}" if greatest else ""
-    told_marks = "".join(f"; {label} {span(at)}" for label, _, at in marks)
+    said = ""
+    if greatest:
+        said = _("{count} in all; most of them below {limit}").format(
+            count=scales.number(sum(counts)), limit=span(uppers[counts.index(greatest)])
+        )
+    told_marks = "".join(f"; {label} {span(at)}" for label, _tone, at in marks)
     svg = _frame(ident, title, said + told_marks, [_grid(axis), _rects(shapes), *labels, *upright])
-    body = [(f"below {span(upper)}", f"{count:,}") for upper, count in zip(uppers, counts, strict=True)]
-    legend = [("tone-main", "Repeats"), *((f"{tone} swatch-mark", f"{label} {span(at)}") for label, tone, at in marks)]
-    return Chart(ident, title, svg, legend, ("Delay", "Repeats"), body)
+    body = [(_below(upper), scales.number(count)) for upper, count in zip(uppers, counts, strict=True)]
+    repeats = _("Repeats")
+    legend = [("tone-main", repeats), *((f"{tone} swatch-mark", f"{label} {span(at)}") for label, tone, at in marks)]
+    return Chart(ident, title, svg, legend, (_("Delay"), repeats), body)
+
+
+def _below(upper: int) -> str:
+    return _("below {limit}").format(limit=span(upper))
 
 
 def heat_map(
@@ -166,11 +179,15 @@ def heat_map(
         ((value, name, hour) for name, values in rows for hour, value in enumerate(values) if value is not None),
         default=None,
     )
-    said = f"most: {most[1]} {most[2]:02d}:00 with {scales.amount(most[0], unit)}" if most else "no value"
+    said = ""
+    if most:
+        said = _("most: {when} with {amount}").format(
+            when=f"{most[1]} {most[2]:02d}:00", amount=scales.amount(most[0], unit)
+        )
     svg = _frame(ident, title, said, [*labels, _rects(shapes)], height=26 + 20 * len(rows))
     legend = [(f"heat-{level}", text) for level, text in _shades(greatest, unit)]
     body = [(name, *(scales.amount(value, unit) for value in values)) for name, values in rows]
-    return Chart(ident, title, svg, legend, (what or "Day", *(f"{hour:02d}" for hour in range(24))), body)
+    return Chart(ident, title, svg, legend, (what or _("Day"), *(f"{hour:02d}" for hour in range(24))), body)
 
 
 def heat(value: float | None, greatest: float) -> str:
@@ -193,7 +210,7 @@ def bars(ident: str, title: str, rows: Sequence[Bar], *, each: bool = False) -> 
     top = 6.0
     for row in rows:
         if each:
-            greatest = max((value for _, _, value, _ in row.parts), default=0) or 1
+            greatest = max((part[2] for part in row.parts), default=0) or 1
             parts.append(_name(row.label, top + 7 * len(row.parts) + 7))
             for label, tone, value, text in row.parts:
                 width = max(room * value / greatest, _SEEN if value else 0)
@@ -202,23 +219,23 @@ def bars(ident: str, title: str, rows: Sequence[Bar], *, each: bool = False) -> 
                 top += 15
             top += 9
             continue
-        whole = sum(value for _, _, value, _ in row.parts)
+        whole = sum(part[2] for part in row.parts)
         parts.append(_name(row.label, top + 14))
         left = float(_LABEL)
-        widths = seen_widths([value for _, _, value, _ in row.parts], room + 40)
-        for (label, tone, _, text), width in zip(row.parts, widths, strict=True):
+        widths = seen_widths([part[2] for part in row.parts], room + 40)
+        for (label, tone, _value, text), width in zip(row.parts, widths, strict=True):
             if width:
                 parts.append(_rects([(tone, _px(left), _px(top), _px(max(width - 1, 1)), "18", f"{label}: {text}")]))
             left += width
         parts.append(_text("chart-value", WIDTH - 2, top + 14, scales.number(whole), "end"))
         top += 28
-    said = "; ".join(f"{row.label}: " + ", ".join(f"{label} {text}" for label, _, _, text in row.parts) for row in rows)
+    said = "; ".join(f"{row.label}: " + ", ".join(f"{part[0]} {part[3]}" for part in row.parts) for row in rows)
     svg = _frame(ident, title, said, parts, height=top + 4)
-    legend = list(dict.fromkeys((tone, label) for row in rows for label, tone, _, _ in row.parts))
-    names = list(dict.fromkeys(label for row in rows for label, _, _, _ in row.parts))
+    legend = list(dict.fromkeys((part[1], part[0]) for row in rows for part in row.parts))
+    names = list(dict.fromkeys(part[0] for row in rows for part in row.parts))
     body = []
     for row in rows:
-        texts = {label: text for label, _, _, text in row.parts}
+        texts = {part[0]: part[3] for part in row.parts}
         body.append((row.label, *(texts.get(name, "—") for name in names)))
     return Chart(ident, title, svg, legend, ("", *names), body)
 
@@ -301,7 +318,7 @@ def _frame(ident: str, title: str, said: str, parts: Sequence[SafeString], *, he
     return format_html(
         '<svg class="report-chart" viewBox="0 0 {} {}" role="img" aria-labelledby="{}-t {}-d">'
         '<title id="{}-t">{}</title><desc id="{}-d">{}</desc>{}</svg>',
-        *(WIDTH, _px(height), ident, ident, ident, title, ident, said or "no value"),
+        *(WIDTH, _px(height), ident, ident, ident, title, ident, said or _("no value")),
         format_html_join("", "{}", ((part,) for part in parts)),
     )
 
@@ -330,7 +347,7 @@ def _time_table(
         (scales.instant(at, hourly=hourly), *(scales.amount(one.values[index], unit) for one in series))
         for index, at in enumerate(times)
     ]
-    return (("Hour (UTC)" if hourly else "Day (UTC)"), *(one.label for one in series)), body
+    return ((_("Hour (UTC)") if hourly else _("Day (UTC)")), *(one.label for one in series)), body
 
 
 def _in_words(series: Sequence[Series], unit: str) -> str:
@@ -339,7 +356,12 @@ def _in_words(series: Sequence[Series], unit: str) -> str:
     for one in series:
         known = [value for value in one.values if value is not None]
         if known:
-            said.append(f"{one.label}: {scales.amount(min(known), unit)} to {scales.amount(max(known), unit)}")
+            told = _("{label}: {least} to {most}")
+            said.append(
+                told.format(
+                    label=one.label, least=scales.amount(min(known), unit), most=scales.amount(max(known), unit)
+                )
+            )
     return "; ".join(said)
 
 
@@ -372,7 +394,10 @@ def _shades(greatest: float, unit: str) -> list[tuple[str, str]]:
     bounds = [greatest * level / 5 for level in range(1, 6)]
     return [
         ("0", "0"),
-        *((str(level + 1), f"to {scales.amount(_tidy(bound), unit)}") for level, bound in enumerate(bounds)),
+        *(
+            (str(level + 1), _("to {limit}").format(limit=scales.amount(_tidy(bound), unit)))
+            for level, bound in enumerate(bounds)
+        ),
     ]
 
 

@@ -8,24 +8,31 @@ from datetime import UTC, datetime, time, timedelta
 from typing import Any
 
 from django.http import HttpRequest
+from django.utils.dates import WEEKDAYS_ABBR
+from django.utils.translation import gettext as _
+from django.utils.translation import ngettext
 
 from messaging.choices import Direction
 from messaging.report_choices import Grain
 from messaging.reports.pages import chart_scales as scales
 from messaging.reports.pages import charts
-from messaging.reports.pages.tables import cause_label, outcome_look
+from messaging.reports.pages.tables import cause_label, code_word, outcome_look
 from messaging.reports.selectors import figures, reports
 from messaging.reports.selectors.figures import Bucket, Stretch
 from messaging.reports.selectors.reports import Shown
 from messaging.templatetags import hub
+from rmhub.language import gettext_lazy
 
 DAY = timedelta(days=1)
 _LONGEST = {Grain.HOUR.value: 31, Grain.DAY.value: 366}
 # Days that are shown unless others are asked for: as many as fit in twice, so that there is something to compare with;
 # whole weeks, so that the comparison is a fair one.
 _USUAL = {Grain.HOUR.value: (7, 1), Grain.DAY.value: (28, 14, 7)}
-_HEAT = {"messages": "Messages", "failed_share": "Share that failed", "ack_p95": "p95 to acknowledge"}
-_WEEKDAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
+_HEAT = {
+    "messages": gettext_lazy("Messages"),
+    "failed_share": gettext_lazy("Share that failed"),
+    "ack_p95": gettext_lazy("p95 to acknowledge"),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,13 +131,14 @@ def _earlier(
     """What the stretch is compared with, and its name: the equally long one before it if this run has all of it, or
     the kept run of the range right before this one's. Nothing else would be a fair comparison."""
     if before.begin >= extent[0]:
-        return before.total, f"{scales.day(before.begin)} to {scales.day(before.end - DAY)}"
+        first, last = scales.day(before.begin), scales.day(before.end - DAY)
+        return before.total, _("{first} to {last}").format(first=first, last=last)
     assert shown.run is not None
     other = reports.previous(shown.run, shown.earlier) if whole is not None else None
     if other is None:
         return None, ""
     total = figures.whole(other.pk, partner=chosen["partner"], direction=chosen["direction"])
-    return total, f"the run of the range before ({other.public_id[-6:]})"
+    return total, _("the run of the range before ({run})").format(run=other.public_id[-6:])
 
 
 def _figures(now: Stretch, earlier: Bucket | None, whole: Bucket | None, grain: str) -> list[Figure]:
@@ -139,31 +147,38 @@ def _figures(now: Stretch, earlier: Bucket | None, whole: Bucket | None, grain: 
         (one for one in now.buckets if one.ack_p95 is not None), key=lambda one: one.ack_p95 or 0, default=None
     )
     if whole is not None:
-        p95 = Figure("p95 to acknowledge", scales.seconds(whole.ack_p95), f"p50 {scales.seconds(whole.ack_p50)}")
+        p95 = Figure(_("p95 to acknowledge"), scales.seconds(whole.ack_p95), f"p50 {scales.seconds(whole.ack_p50)}")
     else:
         when = scales.instant(slowest.at, hourly=grain == "hour") if slowest and slowest.at else ""
-        p95 = Figure(f"p95, slowest {grain}", scales.seconds(slowest.ack_p95 if slowest else None), when)
-    resumed = f"resumed after {scales.seconds(total.mean_to_resume)}" if total.resumed else "none resumed"
+        label = _("p95, slowest hour") if grain == "hour" else _("p95, slowest day")
+        p95 = Figure(label, scales.seconds(slowest.ack_p95 if slowest else None), when)
+    resumed = _("none resumed")
+    if total.resumed:
+        resumed = _("resumed after {time}").format(time=scales.seconds(total.mean_to_resume))
+    ended = ngettext("of {count} that ended", "of {count} that ended", total.ended)
+    attempts = ngettext("{count} attempt", "{count} attempts", total.attempts)
     return [
         Figure(
-            "Messages", scales.number(total.messages), _change(total.messages, earlier.messages if earlier else None)
+            _("Messages"), scales.number(total.messages), _change(total.messages, earlier.messages if earlier else None)
         ),
         Figure(
-            "Succeeded",
+            _("Succeeded"),
             scales.share(total.success),
-            f"before {scales.share(earlier.success)}" if earlier else f"of {total.ended:,} that ended",
+            _("before {count}").format(count=scales.share(earlier.success))
+            if earlier
+            else ended.format(count=scales.number(total.ended)),
             worse=bool(earlier and earlier.success and total.success and total.success < earlier.success - 0.001),
         ),
-        _count("Failed", total.failed, earlier.failed if earlier else None),
-        _count("In doubt", total.in_doubt, earlier.in_doubt if earlier else None),
+        _count(_("Failed"), total.failed, earlier.failed if earlier else None),
+        _count(_("In doubt"), total.in_doubt, earlier.in_doubt if earlier else None),
         p95,
-        Figure("Suspensions", scales.number(total.suspensions), resumed if total.suspensions else "none"),
+        Figure(_("Suspensions"), scales.number(total.suspensions), resumed if total.suspensions else _("none")),
         Figure(
-            "Copies discarded",
+            _("Copies discarded"),
             scales.number(total.duplicates),
             _change(total.duplicates, earlier.duplicates if earlier else None),
         ),
-        Figure("Volume", hub.octets(total.bytes), f"{scales.number(total.attempts)} attempts"),
+        Figure(_("Volume"), hub.octets(total.bytes), attempts.format(count=scales.number(total.attempts))),
     ]
 
 
@@ -176,22 +191,23 @@ def _change(now: int, before: int | None) -> str:
     if before is None:
         return ""
     if before == now:
-        return "as before"
+        return _("as before")
     if not before:
-        return "before 0"
+        return _("before {count}").format(count=0)
     percent = 100 * (now - before) / before
-    return f"{percent:+,.1f} %, before {before:,}".replace("-", "−")
+    change = f"{'+' if percent > 0 else '−'}{scales.decimals(abs(percent), 1)} %"
+    return _("{change}, before {count}").format(change=change, count=scales.number(before))
 
 
 def _volume(now: Stretch, times: list[datetime]) -> charts.Chart:
     parts = (
-        ("Succeeded", "tone-good", "succeeded"),
-        ("Under way", "tone-azure", "under_way"),
-        ("In doubt", "tone-watch", "in_doubt"),
-        ("Failed", "tone-bad", "failed"),
+        (_("Succeeded"), "tone-good", "succeeded"),
+        (_("Under way"), "tone-azure", "under_way"),
+        (_("In doubt"), "tone-watch", "in_doubt"),
+        (_("Failed"), "tone-bad", "failed"),
     )
     series = [charts.Series(label, tone, [getattr(one, name) for one in now.buckets]) for label, tone, name in parts]
-    return charts.columns("volume", "Messages by outcome", times, series)
+    return charts.columns("volume", _("Messages by outcome"), times, series)
 
 
 def _latency(now: Stretch, before: Stretch, times: list[datetime], against: str) -> charts.Chart:
@@ -201,8 +217,8 @@ def _latency(now: Stretch, before: Stretch, times: list[datetime], against: str)
         charts.Series("p99", "tone-p99", [one.ack_p99 for one in now.buckets]),
     ]
     if against and any(one.ack_p95 is not None for one in before.buckets):
-        series.append(charts.Series("p95 before", "tone-previous", [one.ack_p95 for one in before.buckets]))
-    return charts.lines("latency", "Time to acknowledge", times, series, unit="s")
+        series.append(charts.Series(_("p95 before"), "tone-previous", [one.ack_p95 for one in before.buckets]))
+    return charts.lines("latency", _("Time to acknowledge"), times, series, unit="s")
 
 
 def _heat(shown: Shown, chosen: dict[str, str], now: Stretch, what: str) -> charts.Chart:
@@ -211,7 +227,7 @@ def _heat(shown: Shown, chosen: dict[str, str], now: Stretch, what: str) -> char
     hours = now
     if chosen["grain"] != Grain.HOUR:
         begin = max(now.begin, now.end - DAY * _LONGEST[Grain.HOUR])
-        hours, _ = figures.stretches(
+        hours, _before = figures.stretches(
             shown.run.pk,
             grain=Grain.HOUR.value,
             partner=chosen["partner"],
@@ -221,11 +237,12 @@ def _heat(shown: Shown, chosen: dict[str, str], now: Stretch, what: str) -> char
         )
     unit = {"failed_share": "share", "ack_p95": "s"}.get(what, "")
     days = (hours.end - hours.begin).days
-    title = f"{_HEAT[what]} by hour (UTC)"
+    title = _("{what} by hour (UTC)").format(what=_HEAT[what])
     if days > 14 and what != "ack_p95":
         week = figures.by_weekday(hours.buckets)
-        rows = [(name, [_value(one, what) for one in week[index]]) for index, name in enumerate(_WEEKDAYS)]
-        return charts.heat_map("heat", f"{title} of the week, {days} days", rows, unit=unit, what="Weekday")
+        rows = [(str(WEEKDAYS_ABBR[index]), [_value(one, what) for one in week[index]]) for index in range(7)]
+        title = _("{what} by hour (UTC) of the week, {days} days").format(what=_HEAT[what], days=days)
+        return charts.heat_map("heat", title, rows, unit=unit, what=_("Weekday"))
     rows = [
         (scales.day(hours.begin + DAY * day), [_value(one, what) for one in hours.buckets[24 * day : 24 * day + 24]])
         for day in range(days)
@@ -240,10 +257,10 @@ def _value(one: Bucket, what: str) -> float | None:
 def _pareto(shown: Shown, partner: str) -> charts.Chart | None:
     assert shown.run is not None
     found = [
-        (f"{cause_label(one.kind, one.cause)} ({one.kind})", one.count, one.cumulative)
+        (f"{cause_label(one.kind, one.cause)} ({code_word('kind', one.kind)})", one.count, one.cumulative)
         for one in figures.causes(shown.run.pk, partner)
     ]
-    return charts.pareto("pareto", "The most frequent errors", found, counted="Errors") if found else None
+    return charts.pareto("pareto", _("The most frequent errors"), found, counted=_("Errors")) if found else None
 
 
 def _doubts(shown: Shown, partner: str) -> charts.Chart | None:
@@ -251,7 +268,7 @@ def _doubts(shown: Shown, partner: str) -> charts.Chart | None:
     rows: dict[str, list[tuple[str, str, float, str]]] = {}
     for one in figures.doubts(shown.run.pk, partner):
         label, tone = outcome_look(one.outcome)
-        part = (label, tone, float(one.count), f"{one.count:,}")
+        part = (label, tone, float(one.count), scales.number(one.count))
         rows.setdefault(hub.doubt(one.doubt), []).append(part)
     bars = [charts.Bar(name, parts) for name, parts in rows.items()]
-    return charts.bars("doubts", "Outcomes of doubts", bars) if bars else None
+    return charts.bars("doubts", _("Outcomes of doubts"), bars) if bars else None

@@ -13,6 +13,8 @@ from django.urls import reverse
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 from django.utils.text import Truncator, capfirst
+from django.utils.translation import gettext as _
+from django.utils.translation import ngettext
 
 from messaging import keyset
 from messaging.console import cells
@@ -31,17 +33,33 @@ from messaging.reports.selectors.pipeline import PairHour
 from messaging.reports.services import runs as pipeline_runs
 from messaging.templatetags.hub import ago, middle, octets, run_range, state, took
 from rmhub import clock
+from rmhub.language import gettext_lazy, number
 
 SCOPE = "pipeline:run"
 ALL = "all"
 _EXPLAINED = {
-    ALL: "Extract, then every report after it.",
+    ALL: gettext_lazy("Extract, then every report after it."),
     **{job: report.question for job, report in REPORTS.items()},
-    PipelineJob.EXTRACT: "Copies what is new from the message store to the lake.",
-    PipelineJob.TIMING: "Which Timeout, RetryInterval and Retries fit?",
-    PipelineJob.ARCHIVE: "Moves finished messages to the archive, as the retention policy says.",
-    PipelineJob.COMPACT: "Makes few large files of many small ones in the lake.",
+    PipelineJob.EXTRACT: gettext_lazy("Copies what is new from the message store to the lake."),
+    PipelineJob.TIMING: gettext_lazy("Which Timeout, RetryInterval and Retries fit?"),
+    PipelineJob.ARCHIVE: gettext_lazy("Moves finished messages to the archive, as the retention policy says."),
+    PipelineJob.COMPACT: gettext_lazy("Makes few large files of many small ones in the lake."),
 }
+# What the lake holds, in words.
+_ENTITIES = {
+    "agreements": gettext_lazy("Agreements"),
+    "deliveries": gettext_lazy("Deliveries"),
+    "events": gettext_lazy("Events"),
+    "messages": gettext_lazy("Messages"),
+    "pairs": gettext_lazy("Pairs"),
+    "signals": gettext_lazy("Signals"),
+    "transmissions": gettext_lazy("Transmissions"),
+    "triggers": gettext_lazy("Triggers"),
+}
+
+
+def _entity(name: str) -> str:
+    return _ENTITIES.get(name) or capfirst(name)
 
 
 def _job(row: Any) -> SafeString:
@@ -54,48 +72,57 @@ def _job(row: Any) -> SafeString:
 def _progress(row: Any) -> object:
     run = row.run
     if run.state == "running":
-        bar = '<progress value="{}" max="100" aria-label="Progress of {}">{} %</progress> '
+        bar = '<progress value="{}" max="100" aria-label="{}">{} %</progress> '
         percent = row.percent
+        said = _("Progress of {job}").format(job=run.get_job_display())
         return cells.joined(
-            format_html(bar, percent, run.get_job_display(), percent) if percent is not None else "",
+            format_html(bar, percent, said, percent) if percent is not None else "",
             run.step,
-            format_html(' <span class="text-bad">{}</span>', "being cancelled") if run.cancel_requested else "",
+            format_html(' <span class="text-bad">{}</span>', _("being cancelled")) if run.cancel_requested else "",
         )
     if run.state == "failed":
         return cells.span("text-bad", Truncator(run.error).chars(160))
     if run.state == "queued" and row.unclaimed:
-        return cells.span("text-bad", "nobody takes it")
-    return f"{run.rows:,} row{'s' if run.rows != 1 else ''}" if run.rows is not None else cells.NONE
+        return cells.span("text-bad", _("nobody takes it"))
+    if run.rows is None:
+        return cells.NONE
+    return ngettext("{count} row", "{count} rows", run.rows).format(count=number(run.rows))
 
 
 _RUNS = (
-    Column("Requested", lambda row: ago(row.run.created_at), "nowrap", zoned=True),
-    Column("State", lambda row: state("run", row.run.state), "nowrap"),
-    Column("Job", _job),
-    Column("Progress, result", _progress, narrow="Progress"),
-    Column("Range", lambda row: run_range(row.run)),
-    Column("Took", lambda row: took(row.seconds) or "—", "num nowrap"),
-    Column("By", lambda row: row.run.requested_by),
+    Column(gettext_lazy("Requested"), lambda row: ago(row.run.created_at), "nowrap", zoned=True),
+    Column(gettext_lazy("State"), lambda row: state("run", row.run.state), "nowrap"),
+    Column(gettext_lazy("Job"), _job),
+    Column(gettext_lazy("Progress, result"), _progress, narrow=gettext_lazy("Progress")),
+    Column(gettext_lazy("Range"), lambda row: run_range(row.run)),
+    Column(gettext_lazy("Took"), lambda row: took(row.seconds) or "—", "num nowrap"),
+    Column(gettext_lazy("By"), lambda row: row.run.requested_by),
 )
 
 
 _LAKE = (
-    Column("Rows of", lambda one: capfirst(one.entity)),
-    Column("Rows", lambda one: cells.number(one.rows), "num"),
-    Column("Files", lambda one: cells.number(one.files), "num"),
-    Column("Size", lambda one: octets(one.bytes), "num"),
+    Column(gettext_lazy("Rows of"), lambda one: _entity(one.entity)),
+    Column(gettext_lazy("Rows"), lambda one: cells.number(one.rows), "num"),
+    Column(gettext_lazy("Files"), lambda one: cells.number(one.files), "num"),
+    Column(gettext_lazy("Size"), lambda one: octets(one.bytes), "num"),
     Column(
-        "First day", lambda one: one.first_day.isoformat() if one.first_day else cells.span("text-faint", "whole list")
+        gettext_lazy("First day"),
+        lambda one: one.first_day.isoformat() if one.first_day else cells.span("text-faint", _("whole list")),
     ),
-    Column("Last day", lambda one: one.last_day.isoformat() if one.last_day else "—"),
+    Column(gettext_lazy("Last day"), lambda one: one.last_day.isoformat() if one.last_day else "—"),
 )
 
 
 _INPUTS = (
-    Column("Rows of", lambda one: capfirst(one[0])),
-    Column("Files", lambda one: cells.number(one[1].get("files")), "num"),
-    Column("Rows, all versions", lambda one: cells.number(one[1].get("rows")), "num", narrow="Rows"),
-    Column("Size", lambda one: "—" if one[1].get("bytes") is None else octets(one[1]["bytes"]), "num"),
+    Column(gettext_lazy("Rows of"), lambda one: _entity(one[0])),
+    Column(gettext_lazy("Files"), lambda one: cells.number(one[1].get("files")), "num"),
+    Column(
+        gettext_lazy("Rows, all versions"),
+        lambda one: cells.number(one[1].get("rows")),
+        "num",
+        narrow=gettext_lazy("Rows"),
+    ),
+    Column(gettext_lazy("Size"), lambda one: "—" if one[1].get("bytes") is None else octets(one[1]["bytes"]), "num"),
 )
 
 
@@ -106,17 +133,17 @@ def _files(run: PipelineRun) -> dict[str, Any]:
         return cells.link(cells.to("pipeline-file", run.public_id, one["name"]), one["name"], "strong")
 
     columns = (
-        Column("Name", name),
-        Column("Rows", lambda one: cells.number(one.get("rows")), "num"),
-        Column("Size", lambda one: octets(one["bytes"]), "num"),
+        Column(_("Name"), name),
+        Column(_("Rows"), lambda one: cells.number(one.get("rows")), "num"),
+        Column(_("Size"), lambda one: octets(one["bytes"]), "num"),
         Column("SHA-256", lambda one: middle(one["sha256"], 17), "mono", title=lambda one: one["sha256"]),
     )
-    return table("Files that the run wrote", columns, run.artifacts)
+    return table(_("Files that the run wrote"), columns, run.artifacts)
 
 
 FILTERS = (
-    Filter("job", "Job", choices=PipelineJob.choices),
-    Filter("state", "State", choices=RunState.choices),
+    Filter("job", gettext_lazy("Job"), choices=PipelineJob.choices),
+    Filter("state", gettext_lazy("State"), choices=RunState.choices),
 )
 
 
@@ -134,12 +161,12 @@ def run_list(request: HttpRequest) -> HttpResponse:
     now, busy, lake = clock.now(), pipeline.busy(), pipeline.lake()
     context["rows"] = [pipeline.progress(one, now, busy=busy) for one in context["rows"]]
     context |= {
-        "bar": bar(request, "runs", FILTERS, filters),
+        "bar": bar(request, _("runs"), FILTERS, filters),
         "filtered": any(filters.values()),
         "lake": lake,
-        "in_lake": table("What the lake holds", _LAKE, lake.entities),
+        "in_lake": table(_("What the lake holds"), _LAKE, lake.entities),
         "table": table(
-            "Runs, newest first",
+            _("Runs, newest first"),
             _RUNS,
             context["rows"],
             about=lambda row: {"data-state": row.run.state, "data-testid": "run-row"},
@@ -162,7 +189,7 @@ def run_page(request: HttpRequest, reference: str) -> HttpResponse:
         "run": run,
         "progress": progress,
         "lineage": made_of,
-        "inputs": table("Inputs of the run", _INPUTS, made_of["entities"]),
+        "inputs": table(_("Inputs of the run"), _INPUTS, made_of["entities"]),
         "files": _files(run),
         "has_report": run.job in REPORTS and run.state == RunState.SUCCEEDED,
         "audit": screens.audit_of(run),
@@ -182,16 +209,16 @@ def run_start(request: HttpRequest) -> HttpResponse:
 
     def shown() -> dict[str, Any]:
         given: Any = request.POST if request.method == "POST" else request.GET
-        jobs = [(ALL, "All reports", _EXPLAINED[ALL])]
+        jobs = [(ALL, _("All reports"), _EXPLAINED[ALL])]
         jobs += [(job.value, str(job.label), _EXPLAINED[job]) for job in pipeline.STARTABLE]
         chosen = given.get("job", ALL)
         href = reverse("console:pipeline-runs")
         return {
-            "title": "Run",
-            "crumbs": ((href, "Pipeline"),),
+            "title": _("Run"),
+            "crumbs": ((href, _("Pipeline")),),
             "href": href,
             "jobs": jobs,
-            "job": chosen if chosen in {value for value, _, _ in jobs} else ALL,
+            "job": chosen if chosen in {one[0] for one in jobs} else ALL,
             "given": {name: given.get(name, "")[:200] for name in ("from", "to", "reason")},
         }
 
@@ -207,15 +234,15 @@ def run_cancel(request: HttpRequest, reference: str) -> HttpResponse:
         run = pipeline.run(reference)
         reason = request.POST.get("reason", "").strip().replace("\x00", "")
         pipeline_runs.run_cancel(run_id=run.pk, actor=actor(request), reason=reason)
-        notices.success(request, "The run is cancelled: it publishes nothing, and what was shown before stays.")
+        notices.success(request, _("The run is cancelled: it publishes nothing, and what was shown before stays."))
         return see_other("console:pipeline-run", run.public_id)
 
     def shown() -> dict[str, Any]:
         run = pipeline.run(reference)
         href = reverse("console:pipeline-run", args=[run.public_id])
         return {
-            "title": "Cancel the run",
-            "crumbs": ((reverse("console:pipeline-runs"), "Pipeline"), (href, run.get_job_display())),
+            "title": _("Cancel the run"),
+            "crumbs": ((reverse("console:pipeline-runs"), _("Pipeline")), (href, run.get_job_display())),
             "href": href,
             "run": run,
             "progress": pipeline.progress(run, clock.now()),
@@ -229,12 +256,15 @@ def _start(request: HttpRequest) -> PipelineRun:
     job = request.POST.get("job", "")
     reason = request.POST.get("reason", "").strip()[:1000].replace("\x00", "")
     if job != ALL and job not in {one.value for one in pipeline.STARTABLE}:
-        raise InvalidSubmission({"job": ["Choose what to run."]})
+        raise InvalidSubmission({"job": [_("Choose what to run.")]})
     days = read_days(request.POST)
     who = actor(request)
     if job == ALL:
         runs = pipeline_runs.run_all_request(actor=who, range_from=days.begin, range_to=days.end, reason=reason)
-        notices.success(request, f"{len(runs)} runs wait, one after the other. This is the first.")
+        said = ngettext(
+            "{count} run waits. This is it.", "{count} runs wait, one after the other. This is the first.", len(runs)
+        )
+        notices.success(request, said.format(count=number(len(runs))))
         return runs[0]
     return pipeline_runs.run_request(job=job, actor=who, range_from=days.begin, range_to=days.end, reason=reason)
 
@@ -266,7 +296,7 @@ def read_days(given: Mapping[str, str]) -> Days:
     errors: dict[str, list[str]] = {}
     first, last = _day(given, "from", errors), _day(given, "to", errors)
     if not errors and first and last and last < first:
-        errors["to"] = ["It is before the first day."]
+        errors["to"] = [_("It is before the first day.")]
     if errors:
         raise InvalidSubmission(errors)
     begin = datetime.combine(first, time(), UTC) if first else None
@@ -283,7 +313,7 @@ def _day(given: Mapping[str, str], name: str, errors: dict[str, list[str]]) -> d
     except ValueError:
         day = None
     if day is None or not 1900 <= day.year <= 9000:
-        errors[name] = ["Give a day as YYYY-MM-DD, or leave it empty."]
+        errors[name] = [_("Give a day as YYYY-MM-DD, or leave it empty.")]
         return None
     return day
 
@@ -312,17 +342,24 @@ def _row(hour: PairHour) -> dict[str, Any]:
     usual = hour.usual
     volumes = [float(minute.volume) for minute in hour.minutes]
     failures = [float(minute.failures) for minute in hour.minutes]
+    in_all = _("Messages by minute: {count} in all, {most} in the busiest")
+    told = _("No acknowledgement in this hour")
+    if hour.latency is not None:
+        told = _("Mean time to acknowledge by minute: {time} over the hour").format(time=took(hour.latency))
     return {
         "hour": hour,
         "causes": causes,
-        "volume": bars(volumes, f"Messages by minute: {hour.volume:,} in all, {max(volumes):.0f} in the busiest"),
-        "failures": bars(failures, f"Failures by minute: {hour.failures:,} in all", tone="bad", least=5.0),
+        "volume": bars(volumes, in_all.format(count=number(hour.volume), most=number(int(max(volumes))))),
+        "failures": bars(
+            failures,
+            _("Failures by minute: {count} in all").format(count=number(hour.failures)),
+            tone="bad",
+            least=5.0,
+        ),
         "latency": line(
             [minute.latency for minute in hour.minutes],
             usual.latency.limit if usual.latency else None,
-            f"Mean time to acknowledge by minute: {took(hour.latency)} over the hour"
-            if hour.latency is not None
-            else "No acknowledgement in this hour",
+            told,
         ),
     }
 
@@ -333,10 +370,10 @@ def bars(
     """A sparkline of bars, one a value; the highest reaches the top, if it is at least `least`."""
     top = max([*values, least])
     parts = []
-    for number, value in enumerate(values):
+    for place, value in enumerate(values):
         if value > 0:
             height = max(1.5, value / top * (_HEIGHT - 2))
-            parts.append(f"M{number * 2} {_HEIGHT}v-{height:.1f}h1.5v{height:.1f}z")
+            parts.append(f"M{place * 2} {_HEIGHT}v-{height:.1f}h1.5v{height:.1f}z")
     return _drawing(format_html('<path class="spark-bars tone-{}" d="{}"></path>', tone, "".join(parts)), label, width)
 
 
@@ -345,13 +382,13 @@ def line(values: Sequence[float | None], limit: float | None, label: str, *, wid
     known = [value for value in values if value is not None]
     top = max([*known, limit or 0.0, 1e-9]) * 1.05
     parts, pen_down = [], False
-    for number, value in enumerate(values):
+    for place, value in enumerate(values):
         if value is None:
             pen_down = False
             continue
         y = _HEIGHT - value / top * (_HEIGHT - 2)
         # A minute alone is a short stroke: a point would not be seen.
-        parts.append(f"{'L' if pen_down else 'M'}{number * 2} {y:.1f}h1")
+        parts.append(f"{'L' if pen_down else 'M'}{place * 2} {y:.1f}h1")
         pen_down = True
     drawn = format_html('<path class="spark-line tone-main" d="{}"></path>', "".join(parts))
     if limit is not None:

@@ -10,6 +10,8 @@ from django.contrib import messages as notices
 from django.http import HttpRequest, HttpResponse, QueryDict
 from django.urls import reverse
 from django.utils.safestring import SafeString
+from django.utils.translation import gettext as _
+from django.utils.translation import ngettext
 from django.views.decorators.csrf import csrf_exempt, csrf_protect
 
 from messaging.access.selectors.reach import read_id
@@ -35,6 +37,7 @@ from partners import selectors as partners
 from partners.exceptions import InvalidInput
 from partners.log_columns import COLUMNS, located
 from rmhub.ids import BadPublicId
+from rmhub.language import gettext_lazy, number
 
 SCOPE = "pipeline:run"
 _READ = "reports:read"
@@ -43,12 +46,18 @@ _MOST_CHOICES = 500
 _OVERHEAD = 1024 * 1024
 # Our columns: what they are called in the form, and a hint.
 _LABELS: Mapping[str, tuple[str, str]] = {
-    "message_id": ("MessageId", "Needed: messages are found by it."),
-    "direction": ("Direction", "Whether the partner sent or received the message."),
-    "at": ("Time", "ISO 8601, UTC where it has no zone; or seconds or milliseconds since 1970."),
-    "digest": ("Digest", "SHA-256 in hexadecimal; without it contents are not compared."),
-    "status": ("Status", "In the partner's words."),
-    "sequence_number": ("Sequence number", ""),
+    "message_id": ("MessageId", gettext_lazy("Needed: messages are found by it.")),
+    "direction": (gettext_lazy("Direction"), gettext_lazy("Whether the partner sent or received the message.")),
+    "at": (
+        gettext_lazy("Time"),
+        gettext_lazy("ISO 8601, UTC where it has no zone; or seconds or milliseconds since 1970."),
+    ),
+    "digest": (
+        gettext_lazy("Digest"),
+        gettext_lazy("SHA-256 in hexadecimal; without it contents are not compared."),
+    ),
+    "status": (gettext_lazy("Status"), gettext_lazy("In the partner's words.")),
+    "sequence_number": (gettext_lazy("Sequence number"), ""),
 }
 
 
@@ -74,19 +83,23 @@ def _file(row: Any) -> SafeString:
 def _covers(row: Any) -> object:
     begin, end = row.log.range_from, row.log.range_to
     if begin is None and end is None:
-        return cells.span("text-faint", "not read yet")
-    return f"{instant(begin)} to {instant(end)} UTC"
+        return cells.span("text-faint", _("not read yet"))
+    return _("{begin} to {end} UTC").format(begin=instant(begin), end=instant(end))
 
 
 _LOGS = (
-    Column("State", _log_state, "nowrap"),
-    Column("Partner", _partner),
-    Column("Log", _file),
-    Column("Covers", _covers, "nowrap"),
-    Column("Rows", lambda row: cells.number(row.log.rows), "num"),
-    Column("Agreed", lambda row: cells.number(row.verdicts.get("agreed", 0) if row.published else None), "num"),
-    Column("Differences", lambda row: cells.bad(row.findings) if row.published else "—", "num"),
-    Column("Received", lambda row: ago(row.log.created_at), "nowrap"),
+    Column(gettext_lazy("State"), _log_state, "nowrap"),
+    Column(gettext_lazy("Partner"), _partner),
+    Column(gettext_lazy("Log"), _file),
+    Column(gettext_lazy("Covers"), _covers, "nowrap"),
+    Column(gettext_lazy("Rows"), lambda row: cells.number(row.log.rows), "num"),
+    Column(
+        gettext_lazy("Agreed"),
+        lambda row: cells.number(row.verdicts.get("agreed", 0) if row.published else None),
+        "num",
+    ),
+    Column(gettext_lazy("Differences"), lambda row: cells.bad(row.findings) if row.published else "—", "num"),
+    Column(gettext_lazy("Received"), lambda row: ago(row.log.created_at), "nowrap"),
 )
 
 
@@ -97,10 +110,10 @@ def _verdicts(log: PartnerLog, counts: Mapping[str, int]) -> dict[str, Any]:
         href = f"{cells.to('report', 'reconcile')}?scope={log.public_id}&table=findings&verdict={verdict.value}#rows"
         return verdict.label if verdict == Verdict.AGREED else cells.link(href, verdict.label)
 
-    columns = (Column("Verdict", name), Column("Messages", lambda verdict: cells.number(counts[verdict]), "num"))
+    columns = (Column(_("Verdict"), name), Column(_("Messages"), lambda verdict: cells.number(counts[verdict]), "num"))
     found = [verdict for verdict in Verdict if verdict in counts]
     return table(
-        "Messages by verdict", columns, found, about=lambda verdict: {"data-testid": f"verdict-{verdict.value}"}
+        _("Messages by verdict"), columns, found, about=lambda verdict: {"data-testid": f"verdict-{verdict.value}"}
     )
 
 
@@ -110,7 +123,7 @@ def log_list(request: HttpRequest) -> HttpResponse:
     context = keyset_page(request, "console.partner_logs", partner_logs.logs(), order=("-id",), filters={})
     context["rows"] = partner_logs.log_rows(context["rows"])
     about = lambda row: {"data-testid": "log-row", "data-state": row.log.state}  # noqa: E731
-    context["table"] = table("Logs of partners, the newest first", _LOGS, context["rows"], about=about)
+    context["table"] = table(_("Logs of partners, the newest first"), _LOGS, context["rows"], about=about)
     context["folder"] = services.folder() / "inbox"
     return page(request, "console/reports/partner_logs.html", context, live="live-logs")
 
@@ -124,8 +137,7 @@ def log_new(request: HttpRequest) -> HttpResponse:
     """
     declared = request.META.get("CONTENT_LENGTH") or ""
     if request.method == "POST" and declared.isdigit() and int(declared[:20]) > _most() + _OVERHEAD:
-        error = f"The log is larger than {_most():,} bytes: send it in parts, one for each month perhaps."
-        return _new_form(request, {}, [("file", error)], status=413)
+        return _new_form(request, {}, [("file", services.too_large(_most()))], status=413)
     checked: HttpResponse = _receive(request)
     return checked
 
@@ -139,11 +151,11 @@ def _receive(request: HttpRequest) -> HttpResponse:
     except (InvalidSubmission, TooLarge) as error:
         return _new_form(request, request.POST, problems(error), status=422)
     if not received.created:
-        notices.info(request, "This very log was there before: nothing was stored twice.")
+        notices.info(request, _("This very log was there before: nothing was stored twice."))
     elif received.problems:
-        notices.warning(request, "The log is here. Map its columns below.")
+        notices.warning(request, _("The log is here. Map its columns below."))
     else:
-        notices.success(request, "The log is here. Look at its columns below, then compare it.")
+        notices.success(request, _("The log is here. Look at its columns below, then compare it."))
     return see_other("console:partner-log", received.log.public_id)
 
 
@@ -177,7 +189,7 @@ def log_reconcile(request: HttpRequest, reference: str) -> HttpResponse:
         return _page(request, log, errors=problems(error), mapping=mapping, status=422)
     except WrongState as error:
         return _page(request, log, errors=problems(error), mapping=mapping, status=409)
-    notices.success(request, f"The comparison waits for its turn ({run.public_id}).")
+    notices.success(request, _("The comparison waits for its turn ({run}).").format(run=run.public_id))
     return see_other("console:partner-log", log.public_id)
 
 
@@ -189,7 +201,7 @@ def log_open_incidents(request: HttpRequest, reference: str) -> HttpResponse:
     words = dict(Verdict.choices)
     return _open_incidents(
         request,
-        f"Incidents of {log.filename}",
+        _("Incidents of {log}").format(log=log.filename),
         reverse("console:partner-log", args=[log.public_id]),
         [(one, words[one], row.verdicts[one]) for one in VERDICTS if row.verdicts.get(one)],
         row.published,
@@ -207,7 +219,7 @@ def audit_incidents(request: HttpRequest) -> HttpResponse:
     words = dict(AuditKind.choices)
     return _open_incidents(
         request,
-        "Incidents of the audit",
+        _("Incidents of the audit"),
         reverse("console:report", args=[PipelineJob.AUDIT.value]),
         [(one, words[one], counts[one][0]) for one in AUDIT_KINDS if one in counts],
         shown.run,
@@ -224,20 +236,29 @@ def _open_incidents(
     make: Callable[..., Opened],
 ) -> HttpResponse:
     """The dialog that makes incidents of findings; `kinds`: value, words and count of each that was found."""
-    chosen = request.POST.getlist("kind") if request.method == "POST" else [value for value, _, _ in kinds]
+    chosen = request.POST.getlist("kind") if request.method == "POST" else [one[0] for one in kinds]
 
     def do() -> HttpResponse:
         if not chosen:
-            raise InvalidSubmission({"kind": ["Choose what to create incidents for."]})
+            raise InvalidSubmission({"kind": [_("Choose what to create incidents for.")]})
         run_id = run_id_of(_text(request, "run"))
         opened = make(chosen, actor=actor(request), reason=_text(request, "reason"), run=run_id)
         made, known = len(opened.incidents) - opened.known, opened.known
-        before = f", {known} {'was' if known == 1 else 'were'} open before" if known else ""
-        plural = "" if made == 1 else "s"
-        notices.success(request, f"{made} incident{plural} opened or counted once more{before}.")
+        if known:
+            before = ngettext("{count} was open before", "{count} were open before", known)
+            said = ngettext(
+                "{count} incident opened or counted once more, {before}.",
+                "{count} incidents opened or counted once more, {before}.",
+                made,
+            ).format(count=number(made), before=before.format(count=number(known)))
+        else:
+            said = ngettext(
+                "{count} incident opened or counted once more.", "{count} incidents opened or counted once more.", made
+            ).format(count=number(made))
+        notices.success(request, said)
         return see_other("console:incidents")
 
-    shown = {"title": title, "crumbs": ((back, "Back"),), "href": back, "kinds": kinds, "chosen": chosen, "run": run}
+    shown = {"title": title, "crumbs": ((back, _("Back")),), "href": back, "kinds": kinds, "chosen": chosen, "run": run}
     return dialog(request, "console/reports/open_incidents_form.html", lambda: shown, do)
 
 
@@ -260,7 +281,7 @@ def log_export(request: HttpRequest) -> HttpResponse:
 
     def shown() -> dict[str, Any]:
         href = reverse("console:partner-logs")
-        context = {"title": "Export our log", "crumbs": ((href, "Reconciliation"),), "href": href}
+        context = {"title": _("Export our log"), "crumbs": ((href, _("Reconciliation")),), "href": href}
         return {**context, **_choices(), "given": request.POST or request.GET}
 
     return dialog(request, "console/reports/log_export_form.html", shown, export)
@@ -288,7 +309,8 @@ def agreement_log_columns(request: HttpRequest, reference: str) -> HttpResponse:
         except Stale as error:
             errors, status = problems(error), 409
         else:
-            notices.success(request, f"Logs that come under {agreement} are read so from now on.")
+            said = _("Logs that come under {agreement} are read so from now on.").format(agreement=agreement)
+            notices.success(request, said)
             return see_other("console:agreement", agreement.public_id)
     context = {
         "agreement": agreement,
@@ -305,7 +327,7 @@ def _received(request: HttpRequest) -> services.Received:
     """Raises InvalidSubmission, TooLarge."""
     file = request.FILES.get("file")
     if file is None:
-        raise InvalidSubmission({"file": ["Choose the file that the partner sent."]})
+        raise InvalidSubmission({"file": [_("Choose the file that the partner sent.")]})
     party, agreement = _whose(request)
     days = read_days(request.POST)
     return services.log_receive(
@@ -327,11 +349,11 @@ def _whose(request: HttpRequest) -> tuple[Any, Any]:
     for name, prefix in (("party", "par"), ("agreement", "agr")):
         text = _text(request, name)
         if not text and name == "party":
-            raise InvalidSubmission({"party": ["Choose a partner."]})
+            raise InvalidSubmission({"party": [_("Choose a partner.")]})
         try:
             found.append(read_id(prefix, text) if text else None)
         except BadPublicId:
-            raise InvalidSubmission({name: ["Choose one of the list."]}) from None
+            raise InvalidSubmission({name: [_("Choose one of the list.")]}) from None
     return found[0], found[1]
 
 
@@ -381,7 +403,8 @@ def _head(log: PartnerLog) -> tuple[services.Head, str]:
     except ApplicationError as error:
         return services.Head(log.format), error.detail
     except OSError:
-        return services.Head(log.format), "The file is not in the lake's folder any more: submit the log again."
+        said = _("The file is not in the lake's folder any more: submit the log again.")
+        return services.Head(log.format), said
 
 
 def _choices() -> dict[str, Any]:
@@ -403,7 +426,7 @@ def _fields(
     mapping: Mapping[str, Any], header: Sequence[str] = (), rows: Sequence[Sequence[str]] = ()
 ) -> list[dict[str, Any]]:
     """The six columns as the form shows them: what each is called in the log, and what the first rows have there."""
-    places, _ = located(mapping, header)
+    places, _problems = located(mapping, header)
     shown = []
     for name in COLUMNS:
         place = places.get(name)

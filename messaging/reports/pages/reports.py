@@ -16,6 +16,7 @@ from django.urls import reverse
 from django.utils.html import format_html
 from django.utils.http import content_disposition_header
 from django.utils.safestring import SafeString
+from django.utils.translation import gettext as _
 
 from messaging.access.selectors.reach import read_id
 from messaging.console.access import actor, requires
@@ -36,6 +37,7 @@ from partners.exceptions import InvalidInput
 from partners.exceptions import WrongState as PartnersWrongState
 from partners.models import Agreement
 from rmhub import clock
+from rmhub.language import gettext_lazy
 
 SCOPE = "reports:read"
 _OLD = timedelta(days=2)
@@ -89,11 +91,11 @@ def report_download(request: HttpRequest, job: str, table: str, form: str) -> St
     shown = reports.shown(job, scope=request.GET.get("scope", "")[:80], run=request.GET.get("run", ""))
     of = reports.table(shown.report, table)
     if shown.run is None:
-        raise Http404("This report has never been run.")
+        raise Http404(_("This report has never been run."))
     if form == "parquet":
         return attached(shown.run, f"{of.name}.parquet", f"{_file_name(shown, of)}.parquet")
     if form != "csv":
-        raise Http404(f"There is no {form}; there are csv and parquet.")
+        raise Http404(_("There is no {name}; there are csv and parquet.").format(name=form))
     filters: dict[str, object] = {name: request.GET[name] for name in of.filters if name in request.GET}
     flags = [one.name for one in reports.columns(of) if one.kind == "boolean"]
     filters |= {name: request.GET[name] == "true" for name in flags if request.GET.get(name) in ("true", "false")}
@@ -124,7 +126,8 @@ def timing_draft(request: HttpRequest, reference: str) -> HttpResponse:
             raise WrongState(str(error), state="") from error
         except PartnersWrongState as error:
             raise WrongState(error.why, state="") from error
-        notices.success(request, f"Version {made.number} of {agreement} is a draft: activate it to put it in force.")
+        said = _("Version {version} of {agreement} is a draft: activate it to put it in force.")
+        notices.success(request, said.format(version=made.number, agreement=agreement))
         return see_other("console:agreement-version", agreement.public_id, made.number)
 
     def shown() -> dict[str, Any]:
@@ -135,8 +138,8 @@ def timing_draft(request: HttpRequest, reference: str) -> HttpResponse:
             advice = {one.option: one for one in found.filter(agreement_id=agreement.pk)}
         href = reverse("console:agreement", args=[agreement.public_id])
         return {
-            "title": "Draft of advised times",
-            "crumbs": ((reverse("console:agreements"), "Agreements"), (href, agreement.tpa_id)),
+            "title": _("Draft of advised times"),
+            "crumbs": ((reverse("console:agreements"), _("Agreements")), (href, agreement.tpa_id)),
             "href": href,
             "agreement": agreement,
             "run": run,
@@ -153,7 +156,7 @@ def agreement_of(reference: str) -> Agreement:
     try:
         return partners.agreement(read_id("agr", reference))
     except ObjectDoesNotExist as error:
-        raise Http404(f"There is no agreement {reference}.") from error
+        raise Http404(_("There is no agreement {agreement}.").format(agreement=reference)) from error
 
 
 def attached(run: PipelineRun, name: str, shown_as: str) -> StreamingHttpResponse:
@@ -185,10 +188,10 @@ def _scope(one: PublishedReport) -> SafeString:
 
 
 _COMPARISONS = (
-    Column("Compared", lambda one: ago(one.published_at), "nowrap", zoned=True),
-    Column("Log", _scope),
-    Column("Range", lambda one: run_range(one.run)),
-    Column("Rows", lambda one: intcomma(one.run.rows), "num"),
+    Column(gettext_lazy("Compared"), lambda one: ago(one.published_at), "nowrap", zoned=True),
+    Column(gettext_lazy("Log"), _scope),
+    Column(gettext_lazy("Range"), lambda one: run_range(one.run)),
+    Column(gettext_lazy("Rows"), lambda one: intcomma(one.run.rows), "num"),
 )
 
 
@@ -199,7 +202,7 @@ def _reconciliations(request: HttpRequest) -> HttpResponse:
     context |= {
         "report": reports.report(PipelineJob.RECONCILE),
         "logs": reverse("console:partner-logs"),
-        "table": table("Comparisons, the newest first", _COMPARISONS, context["rows"]),
+        "table": table(_("Comparisons, the newest first"), _COMPARISONS, context["rows"]),
     }
     return page(request, "console/reports/report_reconcile_list.html", context)
 

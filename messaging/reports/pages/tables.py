@@ -11,10 +11,13 @@ from django.http import HttpRequest
 from django.urls import NoReverseMatch, reverse
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString, mark_safe
+from django.utils.translation import gettext as _
 
 from messaging import causes, keyset
+from messaging.choices import MESSAGE_LOOKS
 from messaging.console.rendering import PAGE, read_place
 from messaging.exceptions import InvalidSubmission
+from messaging.models import DoubtOutcome, ServiceError, ServiceLevel
 from messaging.report_choices import NOTICES, AuditKind, Verdict, WindowBasis
 from messaging.reports.catalogue import Table
 from messaging.reports.pages import chart_scales as scales
@@ -22,40 +25,53 @@ from messaging.reports.selectors import reports
 from messaging.reports.selectors.reports import Column, Shown
 from messaging.templatetags import hub
 from rmhub.ids import public_id
+from rmhub.language import gettext_lazy, inside, number
 
 _NOTHING = mark_safe('<span class="text-faint">—</span>')
 # Columns that lead to another one, and are not shown themselves.
 _HIDDEN = frozenset({"pair_id", "agreement_id", "violation", "last_number", "detail"})
-_TITLES = {"first_number": "Numbers"}
+_TITLES = {"first_number": gettext_lazy("Numbers")}
 # Words and colours of values, by column. The long form of a word is what a pointer shows.
 _LOOKS: dict[str, dict[str, tuple[str, str]]] = {
     "kind": {kind.value: (kind.label, "secondary" if kind in NOTICES else "red") for kind in AuditKind},
     "verdict": {
-        Verdict.AGREED.value: ("Agreed", "green"),
-        Verdict.LOST.value: ("Lost", "red"),
-        Verdict.UNKNOWN_HERE.value: ("Unknown here", "orange"),
-        Verdict.DOUBLED.value: ("Doubled", "purple"),
-        Verdict.DIFFERS.value: ("Digests differ", "red"),
-        Verdict.IN_DOUBT.value: ("In doubt", "yellow"),
-        Verdict.IN_DOUBT_ARRIVED.value: ("In doubt, arrived", "azure"),
+        Verdict.AGREED.value: (gettext_lazy("Agreed"), "green"),
+        Verdict.LOST.value: (gettext_lazy("Lost"), "red"),
+        Verdict.UNKNOWN_HERE.value: (gettext_lazy("Unknown here"), "orange"),
+        Verdict.DOUBLED.value: (gettext_lazy("Doubled"), "purple"),
+        Verdict.DIFFERS.value: (gettext_lazy("Digests differ"), "red"),
+        Verdict.IN_DOUBT.value: (gettext_lazy("In doubt"), "yellow"),
+        Verdict.IN_DOUBT_ARRIVED.value: (gettext_lazy("In doubt, arrived"), "azure"),
     },
     "basis": {
-        WindowBasis.MEASURED.value: ("Measured", "green"),
-        WindowBasis.EXTRAPOLATED.value: ("Extrapolated", "azure"),
-        WindowBasis.AGREED.value: ("Agreed retry time", "secondary"),
+        WindowBasis.MEASURED.value: (gettext_lazy("Measured"), "green"),
+        WindowBasis.EXTRAPOLATED.value: (gettext_lazy("Extrapolated"), "azure"),
+        WindowBasis.AGREED.value: (gettext_lazy("Agreed retry time"), "secondary"),
     },
 }
+# Codes of columns that have no choices, in words.
+_CODES: dict[str, dict[str, str]] = {
+    "kind": {
+        "attempt": gettext_lazy("attempt"),
+        "message": gettext_lazy("message"),
+        "rejection": gettext_lazy("rejection"),
+        "delivery": gettext_lazy("delivery"),
+    },
+    "what": {"delivery": gettext_lazy("delivery"), "message": gettext_lazy("message")},
+}
+# Tables that have rows of all partners together.
+_OF_ALL = (DoubtOutcome, ServiceError, ServiceLevel)
 # What became of a doubt: words, and the tone of its part in a bar.
 _OUTCOMES = {
-    "open": ("Open", "tone-watch"),
-    "duplicate": ("Marked as processed", "tone-purple"),
-    "resubmit": ("Resubmitted", "tone-azure"),
-    "delivered": ("Marked as delivered", "tone-good"),
-    "answered": ("Answered after all", "tone-good"),
-    "asked_completed": ("Asked: then completed", "tone-good"),
-    "asked_duplicate": ("Asked: a duplicate", "tone-purple"),
-    "asked_failed": ("Asked: then failed", "tone-bad"),
-    "asked_in_doubt": ("Asked: still in doubt", "tone-orange"),
+    "open": (gettext_lazy("Open"), "tone-watch"),
+    "duplicate": (gettext_lazy("Marked as processed"), "tone-purple"),
+    "resubmit": (gettext_lazy("Resubmitted"), "tone-azure"),
+    "delivered": (gettext_lazy("Marked as delivered"), "tone-good"),
+    "answered": (gettext_lazy("Answered after all"), "tone-good"),
+    "asked_completed": (gettext_lazy("Asked: then completed"), "tone-good"),
+    "asked_duplicate": (gettext_lazy("Asked: a duplicate"), "tone-purple"),
+    "asked_failed": (gettext_lazy("Asked: then failed"), "tone-bad"),
+    "asked_in_doubt": (gettext_lazy("Asked: still in doubt"), "tone-orange"),
 }
 
 
@@ -100,6 +116,7 @@ def sheet(
 
     return {
         "table": of,
+        "of": inside(str(of.title)),
         "headings": [_heading(one, sort, base) for one in shown_columns],
         "rows": [[(one, cell(one, row)) for one in shown_columns] for row in found.rows],
         "fields": [_field(run, of, name, filters.get(name, "")) for name in fields],
@@ -127,12 +144,17 @@ def cell(column: Column, row: Any) -> SafeString:
     if column.kind == "time":
         return hub.ago(value)
     if column.kind == "boolean":
-        return format_html("{}", "yes" if value else "no")
+        return format_html("{}", _("yes") if value else _("no"))
     if column.numeric:
         return format_html("{}", scales.amount(value, column.unit))
     if column.choices:
         return _worded(column, value)
-    return format_html("{}", value)
+    return format_html("{}", code_word(column.name, value))
+
+
+def code_word(column: str, value: str) -> str:
+    """The word for a code of a column that has no choices; any other value as it is."""
+    return _CODES.get(column, {}).get(value, value)
 
 
 def word(column: str, value: str) -> tuple[str, str]:
@@ -158,6 +180,12 @@ def outcome_look(outcome: str) -> tuple[str, str]:
     return _OUTCOMES.get(outcome) or (hub.words(outcome).capitalize(), "tone-before")
 
 
+def _state(value: str) -> str:
+    """The word for a message's state, as it stands in a row."""
+    look = MESSAGE_LOOKS.get(value)
+    return inside(str(look.label)) if look is not None else value
+
+
 def _cause(column: Column, row: Any, value: str) -> SafeString:
     label = cause_label(getattr(row, "kind", ""), value)
     return format_html('{} <span class="mono text-faint">{}</span>', label, value)
@@ -176,7 +204,7 @@ def _pair(column: Column, row: Any, value: str) -> SafeString:
 def _partner(column: Column, row: Any, value: str) -> SafeString:
     if value:
         return format_html("{}", value)
-    empty = "All partners" if column.description.startswith("Empty = all") else "—"
+    empty = _("All partners") if isinstance(row, _OF_ALL) else "—"
     return format_html('<span class="text-soft">{}</span>', empty)
 
 
@@ -189,7 +217,7 @@ def _messages(column: Column, row: Any, value: list[str]) -> SafeString:
     links = format_html_join(" ", "<li>{}</li>", ((_message(column, row, one),) for one in value))
     if len(value) <= 2:
         return format_html('<ul class="proof">{}</ul>', links)
-    what = f"{len(value)} MessageIds"
+    what = _("{count} MessageIds").format(count=number(len(value)))
     return format_html('<details><summary>{}</summary><ul class="proof">{}</ul></details>', what, links)
 
 
@@ -202,9 +230,11 @@ def _digest(column: Column, row: Any, value: str) -> SafeString:
 def _suffices(column: Column, row: Any, value: bool) -> SafeString:
     if value:
         return format_html(
-            '<span class="state state-green">{}<span>Suffices</span></span>', hub.icon("check", "state-icon")
+            '<span class="state state-green">{}<span>{}</span></span>', hub.icon("check", "state-icon"), _("Suffices")
         )
-    return format_html('<span class="state state-red">{}<span>Too short</span></span>', hub.icon("x", "state-icon"))
+    return format_html(
+        '<span class="state state-red">{}<span>{}</span></span>', hub.icon("x", "state-icon"), _("Too short")
+    )
 
 
 def _agreement(column: Column, row: Any, value: str) -> SafeString:
@@ -239,13 +269,18 @@ _CELLS: dict[str, Callable[[Column, Any, Any], SafeString]] = {
     "message_ids": _messages,
     "our_digest": _digest,
     "their_digest": _digest,
-    "one_in": lambda column, row, value: format_html('<span class="nowrap">1 in {}</span>', f"{value:,}"),
+    "one_in": lambda column, row, value: format_html(
+        '<span class="nowrap">{}</span>', _("1 in {count}").format(count=number(value))
+    ),
     "suffices": _suffices,
     "agreement": _agreement,
     "first_number": _number_range,
     "sequence_number": _number,
-    "cost": lambda column, row, value: format_html("{}", f"{value:,.2f}" if value >= 0.01 or not value else "< 0.01"),
-    "upper": lambda column, row, value: format_html("below {}", scales.amount(value, "s")),
+    "cost": lambda column, row, value: format_html(
+        "{}", scales.decimals(value, 2) if value >= 0.01 or not value else scales.pointed("< 0.01")
+    ),
+    "upper": lambda column, row, value: format_html("{}", _("below {limit}").format(limit=scales.amount(value, "s"))),
+    "our_state": lambda column, row, value: format_html("{}", _state(value)),
     "at": _bucket,
     "month": lambda column, row, value: format_html('<span class="nowrap">{}</span>', f"{value:%Y-%m}"),
     "doubt": lambda column, row, value: format_html("{}", hub.doubt(value)),
@@ -271,7 +306,7 @@ def _field(run: Any, of: Table, name: str, value: str) -> dict[str, Any]:
     if column.choices:
         options = [(key, word(name, key)[0] or words) for key, words in column.choices.items()]
     elif name not in ("pair", "message_id"):
-        options = [(one, one) for one in reports.values_of(run, of, name) if one]
+        options = [(one, code_word(name, one)) for one in reports.values_of(run, of, name) if one]
     return {"name": name, "label": column.title, "value": value, "options": options}
 
 

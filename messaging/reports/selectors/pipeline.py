@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, TypedDict
 
 from django.conf import settings
 from django.db.models import Case, Count, Exists, IntegerField, Max, Min, OuterRef, Q, QuerySet, Sum, Value, When
+from django.utils.translation import gettext as _
 
 from messaging import anomalies
 from messaging.anomalies import Usual
@@ -145,12 +146,14 @@ def artifact(one: PipelineRun, name: str) -> Path:
     """The file behind an entry of `artifacts`, which is below the lake's folder. Raises NotFound."""
     entry = next((entry for entry in one.artifacts if entry.get("name") == name), None)
     if entry is None:
-        raise NotFound(f"{one.public_id} has no file {name[:120]!r}.")
+        raise NotFound(_("{run} has no file {name}.").format(run=one.public_id, name=repr(name[:120])))
     folder = Path(settings.RMHUB_LAKE_DIR).resolve()
     path = (folder / str(entry.get("path", ""))).resolve()
     if not path.is_relative_to(folder) or not path.is_file():
         raise NotFound(
-            f"The file {name[:120]} is not there any more: files of earlier runs are cleared away. Run the job again."
+            _(
+                "The file {name} is not there any more: files of earlier runs are cleared away. Run the job again."
+            ).format(name=name[:120])
         )
     return path
 
@@ -299,20 +302,24 @@ def live_watch(now: datetime) -> Watch:
     """Whether the counts are current."""
     as_of = LiveState.objects.order_by("-applied_at").values_list("applied_at", flat=True).first()
     edge = (as_of or now).replace(second=0, microsecond=0) + timedelta(minutes=1)
-    how = "set RMHUB_PIPELINE_LIVE=1 and start the hub again, or run manage.py pipeline live"
     if as_of is not None and as_of >= now - STALE:
-        state, sentence = WatchState.LIVE, "Every event is counted within seconds."
+        state, sentence = WatchState.LIVE, _("Every event is counted within seconds.")
     elif settings.RMHUB_PIPELINE_LIVE:
         state = WatchState.STALE
         sentence = (
-            "The live watch is switched on, but has counted nothing yet: it starts, or it cannot. See the hub's log."
+            _("The live watch is switched on, but has counted nothing yet: it starts, or it cannot. See the hub's log.")
             if as_of is None
-            else f"The live watch is {span((now - as_of).total_seconds())} behind: it starts, or catches up, or has "
-            "stopped, or a transaction is open for so long. No anomaly is raised meanwhile. See the hub's log."
+            else _(
+                "The live watch is {time} behind: it starts, or catches up, or has stopped, or a transaction is open "
+                "for so long. No anomaly is raised meanwhile. See the hub's log."
+            ).format(time=span((now - as_of).total_seconds()))
         )
     else:
         state = WatchState.OFF
-        sentence = f"The live watch is off, so nobody looks for anomalies. To switch it on, {how}."
+        sentence = _(
+            "The live watch is off, so nobody looks for anomalies. To switch it on, set RMHUB_PIPELINE_LIVE=1 and "
+            "start the hub again, or run manage.py pipeline live."
+        )
     return Watch(state, sentence, as_of, edge - HOUR, edge)
 
 

@@ -13,6 +13,7 @@ from typing import Any
 
 from django.db import models
 from django.db.models import Case, Count, QuerySet, Sum, Value, When
+from django.utils.translation import gettext as _
 
 from messaging import keyset
 from messaging.exceptions import InvalidSubmission, NotFound
@@ -22,6 +23,7 @@ from messaging.reports.catalogue import REPORTS, Report, Table
 from messaging.reports.services.publishing import RUNS_KEPT
 from messaging.spreadsheet import line
 from rmhub.ids import public_id, read_public_id
+from rmhub.language import gettext_lazy
 
 _LOOK_BACK = 60
 _SECONDS = frozenset(
@@ -32,15 +34,82 @@ _SECONDS = frozenset(
     }
 )
 _SHARES = frozenset({"share", "cumulative"})
+# What a column is called whose field says nothing but its name.
 _TITLES = {
-    "ack_p50": "Ack p50",
-    "ack_p95": "Ack p95",
-    "ack_p99": "Ack p99",
-    "mean_seconds": "Mean time",
-    "p95_seconds": "p95 time",
-    "mean_seconds_to_resume": "Mean time to resume",
-    "pair_id": "Pair's id",
-    "agreement_id": "Agreement's id",
+    "ack_p50": gettext_lazy("Ack p50"),
+    "ack_p95": gettext_lazy("Ack p95"),
+    "ack_p99": gettext_lazy("Ack p99"),
+    "agreement": gettext_lazy("Agreement"),
+    "agreement_id": gettext_lazy("Agreement's id"),
+    "at": gettext_lazy("At"),
+    "attempts": gettext_lazy("Attempts"),
+    "basis": gettext_lazy("Basis"),
+    "bytes": gettext_lazy("Bytes"),
+    "cause": gettext_lazy("Cause"),
+    "cost": gettext_lazy("Cost"),
+    "count": gettext_lazy("Count"),
+    "cumulative": gettext_lazy("Cumulative"),
+    "day": gettext_lazy("Day"),
+    "detail": gettext_lazy("Detail"),
+    "differing": gettext_lazy("Differing"),
+    "direction": gettext_lazy("Direction"),
+    "doubt": gettext_lazy("Doubt"),
+    "due": gettext_lazy("Due"),
+    "duplicates": gettext_lazy("Duplicates"),
+    "failed": gettext_lazy("Failed"),
+    "first_at": gettext_lazy("First at"),
+    "first_number": gettext_lazy("First number"),
+    "given_up": gettext_lazy("Given up"),
+    "gives_up_after": gettext_lazy("Gives up after"),
+    "grain": gettext_lazy("Grain"),
+    "held": gettext_lazy("Held"),
+    "in_doubt": gettext_lazy("In doubt"),
+    "kind": gettext_lazy("Kind"),
+    "last_at": gettext_lazy("Last at"),
+    "last_number": gettext_lazy("Last number"),
+    "longest": gettext_lazy("Longest"),
+    "longest_outage": gettext_lazy("Longest outage"),
+    "mean_seconds": gettext_lazy("Mean time"),
+    "mean_seconds_to_resume": gettext_lazy("Mean time to resume"),
+    "messages": gettext_lazy("Messages"),
+    "met": gettext_lazy("Met"),
+    "missed": gettext_lazy("Missed"),
+    "month": gettext_lazy("Month"),
+    "open": gettext_lazy("Open"),
+    "option": gettext_lazy("Option"),
+    "our_at": gettext_lazy("Our at"),
+    "our_copies": gettext_lazy("Our copies"),
+    "our_digest": gettext_lazy("Our digest"),
+    "our_state": gettext_lazy("Our state"),
+    "outcome": gettext_lazy("Outcome"),
+    "p95_seconds": gettext_lazy("p95 time"),
+    "pair": gettext_lazy("Pair"),
+    "pair_id": gettext_lazy("Pair's id"),
+    "partner": gettext_lazy("Partner"),
+    "payloads": gettext_lazy("Payloads"),
+    "profile": gettext_lazy("Profile"),
+    "purged": gettext_lazy("Purged"),
+    "repeats": gettext_lazy("Repeats"),
+    "resets": gettext_lazy("Resets"),
+    "resumed": gettext_lazy("Resumed"),
+    "retries": gettext_lazy("Retries"),
+    "retries_per_message": gettext_lazy("Retries per message"),
+    "retry_interval": gettext_lazy("Retry interval"),
+    "sequence_number": gettext_lazy("Sequence number"),
+    "share": gettext_lazy("Share"),
+    "succeeded": gettext_lazy("Succeeded"),
+    "suspensions": gettext_lazy("Suspensions"),
+    "target": gettext_lazy("Target"),
+    "their_at": gettext_lazy("Their at"),
+    "their_copies": gettext_lazy("Their copies"),
+    "their_digest": gettext_lazy("Their digest"),
+    "timeout": gettext_lazy("Timeout"),
+    "unanswered": gettext_lazy("Unanswered"),
+    "under_way": gettext_lazy("Under way"),
+    "upper": gettext_lazy("Upper"),
+    "verdict": gettext_lazy("Verdict"),
+    "what": gettext_lazy("What"),
+    "window": gettext_lazy("Window"),
 }
 
 
@@ -95,7 +164,9 @@ def report(job: str) -> Report:
     """The report of a job. Raises NotFound."""
     found = REPORTS.get(job)
     if found is None:
-        raise NotFound(f"There is no report {job[:60]!r}; there are {', '.join(REPORTS)}.")
+        raise NotFound(
+            _("There is no report {name}; there are {names}.").format(name=repr(job[:60]), names=", ".join(REPORTS))
+        )
     return found
 
 
@@ -105,7 +176,11 @@ def table(of: Report, name: str) -> Table:
         return of.table(name)
     except KeyError:
         names = ", ".join(one.name for one in of.tables)
-        raise NotFound(f"The report {of.job.value} has no table {name[:60]!r}; it has {names}.") from None
+        raise NotFound(
+            _("The report {report} has no table {name}; it has {names}.").format(
+                report=of.job.value, name=repr(name[:60]), names=names
+            )
+        ) from None
 
 
 def published(job: str, scope: str = "") -> PublishedReport | None:
@@ -132,7 +207,9 @@ def shown(job: str, *, scope: str = "", run: str = "") -> Shown:
         key = read_public_id("run", run)
         chosen = next((one for one in kept if one.pk == key), None)
         if chosen is None:
-            raise NotFound(f"{public_id('run', key)} is not a run of this report whose results are kept.")
+            raise NotFound(
+                _("{run} is not a run of this report whose results are kept.").format(run=public_id("run", key))
+            )
     return _shown(of, scope, current, runs, chosen, kept)
 
 
@@ -178,7 +255,9 @@ def columns(of: Table) -> tuple[Column, ...]:
 
 
 def _column(one: models.Field[Any, Any]) -> Column:
-    title = _TITLES.get(one.name, str(one.verbose_name))
+    title = str(one.verbose_name)
+    if title == one.name.replace("_", " "):
+        title = str(_TITLES.get(one.name, title))
     return Column(
         name=one.name,
         title=title if title[:2].lower() in ("p5", "p9") else title[:1].upper() + title[1:],
@@ -221,7 +300,9 @@ def order_of(of: Table, sort: str = "") -> tuple[str, ...]:
             break
         if name not in known or not known[name].sortable:
             names = ", ".join(one.name for one in known.values() if one.sortable)
-            raise InvalidSubmission({"sort": [f"{name[:60]!r} is not a column to sort by: {names}."]})
+            raise InvalidSubmission(
+                {"sort": [_("{name} is not a column to sort by: {names}.").format(name=repr(name[:60]), names=names)]}
+            )
         if known[name].nullable:
             keys.append(f"{name}_none")
         keys.append(key)
@@ -237,9 +318,8 @@ def rows(run_id: uuid.UUID, of: Table, filters: Mapping[str, object] | None = No
     allowed = {*of.filters, *(one.name for one in columns(of) if one.kind == "boolean")}
     unknown = [name for name in given if name not in allowed]
     if unknown:
-        raise InvalidSubmission(
-            {name: [f"There is no such filter; there are {', '.join(sorted(allowed))}."] for name in unknown}
-        )
+        said = _("There is no such filter; there are {names}.").format(names=", ".join(sorted(allowed)))
+        raise InvalidSubmission({name: [said] for name in unknown})
     if any("\x00" in value for value in given.values() if isinstance(value, str)):
         return of.model._default_manager.none()
     return of.model._default_manager.filter(run_id=run_id, **given)

@@ -11,6 +11,7 @@ from urllib.parse import urlencode
 from django.conf import settings
 from django.db import transaction
 from django.db.models import Count, QuerySet
+from django.utils.translation import gettext as _
 
 from messaging.causes.reports import CAUSE_OF_KIND, CAUSE_OF_VERDICT
 from messaging.choices import IncidentState
@@ -36,6 +37,7 @@ from partners.models import Agreement, AgreementVersion
 from partners.services.writing import writing
 from rmhub import clock
 from rmhub.ids import public_id, read_public_id
+from rmhub.language import number
 
 SHOWN_IDS = 20
 MAX_INCIDENTS = 500
@@ -103,11 +105,13 @@ def timing_draft(
     advice = TimingAdvice.objects.filter(run=shown, agreement_id=agreement_id, option=TimingOption.PROPOSED).first()
     agreement = Agreement.objects.filter(pk=agreement_id).first()
     if agreement is None:
-        raise NotFound(f"There is no agreement {public_id('agr', agreement_id)}.")
+        raise NotFound(_("There is no agreement {agreement}.").format(agreement=public_id("agr", agreement_id)))
     if advice is None:
         raise WrongState(
-            f"The timing advice of {shown.public_id} proposes nothing for {agreement}: too few of its messages were "
-            "acknowledged in the range. Run it over a longer one.",
+            _(
+                "The timing advice of {run} proposes nothing for {agreement}: too few of its messages were "
+                "acknowledged in the range. Run it over a longer one."
+            ).format(run=shown.public_id, agreement=agreement),
             state="",
         )
     terms: dict[str, Any] = {
@@ -119,14 +123,23 @@ def timing_draft(
         latest = AgreementVersion.objects.filter(agreement=agreement).order_by("-number").first()
         if latest is not None and latest.state == "draft":
             raise WrongState(
-                f"Version {latest.number} of {agreement} is a draft already: activate or discard it first, or enter "
-                f"Timeout {duration(advice.timeout)}, Retries {advice.retries} and RetryInterval "
-                f"{duration(advice.retry_interval)} there.",
+                _(
+                    "Version {version} of {agreement} is a draft already: activate or discard it first, or enter "
+                    "Timeout {timeout}, Retries {retries} and RetryInterval {retry_interval} there."
+                ).format(
+                    version=latest.number,
+                    agreement=agreement,
+                    timeout=duration(advice.timeout),
+                    retries=advice.retries,
+                    retry_interval=duration(advice.retry_interval),
+                ),
                 state=latest.state,
             )
         if latest is not None and all(getattr(latest, name) == value for name, value in terms.items()):
             raise WrongState(
-                f"Version {latest.number} of {agreement} has these times already: there is nothing to change.",
+                _("Version {version} of {agreement} has these times already: there is nothing to change.").format(
+                    version=latest.number, agreement=agreement
+                ),
                 state=latest.state,
             )
         made = onboarding.version_new(
@@ -155,10 +168,12 @@ def _published(job: PipelineJob, scope: str, run: uuid.UUID | None) -> PipelineR
     """The run that readers see; it must be the one that the person saw."""
     shown = PublishedReport.objects.select_related("run").filter(job=job, scope=scope).first()
     if shown is None:
-        raise WrongState(f"{job.label}: there is no result yet. Run it first.", state="")
+        raise WrongState(_("{job}: there is no result yet. Run it first.").format(job=job.label), state="")
     if run is not None and shown.run_id != run:
         raise WrongState(
-            f"{job.label}: {shown.run.public_id} has published newer results than those you looked at. Look again.",
+            _("{job}: {run} has published newer results than those you looked at. Look again.").format(
+                job=job.label, run=shown.run.public_id
+            ),
             state=shown.run.state,
         )
     return shown.run
@@ -167,7 +182,8 @@ def _published(job: PipelineJob, scope: str, run: uuid.UUID | None) -> PipelineR
 def _chosen(field: str, given: Iterable[str], known: Sequence[str]) -> tuple[str, ...]:
     wanted = tuple(dict.fromkeys(given))
     if strange := [one for one in wanted if one not in known]:
-        raise InvalidSubmission({field: [f"{strange[0][:60]!r} is not one of {', '.join(known)}."]})
+        said = _("{value} is not one of {values}.").format(value=repr(strange[0][:60]), values=", ".join(known))
+        raise InvalidSubmission({field: [said]})
     return wanted or tuple(known)
 
 
@@ -182,7 +198,7 @@ def _of_reconciliation(found: QuerySet[ReconciliationFinding], log: PartnerLog) 
     groups = []
     for (place, verdict), parts in sorted(merged.items(), key=str):
         ids: list[str] = []
-        for (pair_id, direction), _ in parts:
+        for (pair_id, direction), __ in parts:
             rows = found.filter(pair_id=pair_id, direction=direction, verdict=verdict).order_by("id")
             ids += rows.values_list("message_id", flat=True)[: SHOWN_IDS - len(ids)]
         total = sum(count for _, count in parts)
@@ -225,12 +241,11 @@ def _open(
     audit.require_reason(reason)
     if not groups:
         raise InvalidSubmission(
-            {"__all__": ["There is nothing among the findings that an incident could be created for."]}
+            {"__all__": [_("There is nothing among the findings that an incident could be created for.")]}
         )
     if len(groups) > MAX_INCIDENTS:
-        raise InvalidSubmission(
-            {"__all__": [f"That would be {len(groups):,} incidents, and {MAX_INCIDENTS} are the most: choose a kind."]}
-        )
+        said = _("That would be {count} incidents, and {most} are the most: choose a kind.")
+        raise InvalidSubmission({"__all__": [said.format(count=number(len(groups)), most=MAX_INCIDENTS)]})
     now = clock.now()
     with transaction.atomic():
         pairs = Pair.locked([group.pair_id for group in groups if group.pair_id is not None])

@@ -22,6 +22,7 @@ from typing import Any
 
 from django.conf import settings
 from django.db import transaction
+from django.utils.translation import gettext as _
 
 from messaging.exceptions import InvalidSubmission, TooLarge
 from messaging.journal import audit
@@ -35,6 +36,7 @@ from partners import log_columns
 from partners.models import Agreement, Party
 from rmhub import clock
 from rmhub.ids import uuid7
+from rmhub.language import gettext_lazy, number
 
 FOLDER = "partner-logs"
 _UNCLEAN = re.compile(r"[\x00-\x1f\x7f/\\\ud800-\udfff]+")
@@ -220,13 +222,13 @@ def fit(log: PartnerLog) -> tuple[str, ...]:
     except InvalidSubmission as error:
         return tuple(sentence for sentences in error.errors.values() for sentence in sentences)
     except OSError:
-        return ("The log's file is not in the lake's folder any more: send the log again.",)
+        return (_("The log's file is not in the lake's folder any more: send the log again."),)
 
 
 def check_range(range_from: datetime | None, range_to: datetime | None) -> None:
     """Raises InvalidSubmission for a range that ends before it begins."""
     if range_from is not None and range_to is not None and range_from >= range_to:
-        raise InvalidSubmission({"range_to": ["It is not behind the begin of the range."]})
+        raise InvalidSubmission({"range_to": [_("It is not behind the begin of the range.")]})
 
 
 def _fit(head: Head, mapping: Mapping[str, Any]) -> tuple[str, ...]:
@@ -254,16 +256,20 @@ def _whose(party_id: uuid.UUID, agreement_id: uuid.UUID | None) -> tuple[Party, 
     """The partner and, where it is named, the agreement. Raises InvalidSubmission."""
     party = Party.objects.filter(pk=party_id).first()
     if party is None:
-        raise InvalidSubmission({"party": ["There is no such party."]})
+        raise InvalidSubmission({"party": [_("There is no such party.")]})
     if party.is_own:
-        raise InvalidSubmission({"party": [f"{party} is ours: a log is compared that a partner wrote."]})
+        raise InvalidSubmission(
+            {"party": [_("{party} is ours: a log is compared that a partner wrote.").format(party=party)]}
+        )
     if agreement_id is None:
         return party, None
     agreement = Agreement.objects.filter(pk=agreement_id).first()
     if agreement is None:
-        raise InvalidSubmission({"agreement": ["There is no such agreement."]})
+        raise InvalidSubmission({"agreement": [_("There is no such agreement.")]})
     if agreement.partner_id != party.pk:
-        raise InvalidSubmission({"agreement": [f"{agreement} is not an agreement with {party}."]})
+        raise InvalidSubmission(
+            {"agreement": [_("{agreement} is not an agreement with {party}.").format(agreement=agreement, party=party)]}
+        )
     return party, agreement
 
 
@@ -280,7 +286,7 @@ def _written(chunks: Iterable[bytes]) -> tuple[Path, int, str]:
                 size += len(chunk)
                 if size > most:
                     raise TooLarge(
-                        f"The log is larger than {most:,} bytes: send it in parts, one for each month perhaps.",
+                        too_large(most),
                         code="body_too_large",
                     )
                 digest.update(chunk)
@@ -291,6 +297,13 @@ def _written(chunks: Iterable[bytes]) -> tuple[Path, int, str]:
         Path(temporary).unlink(missing_ok=True)
         raise
     return Path(temporary), size, digest.hexdigest()
+
+
+def too_large(most: int) -> str:
+    """What is said of a log that has more bytes than may come."""
+    return _("The log is larger than {most} bytes: send it in parts, one for each month perhaps.").format(
+        most=number(most)
+    )
 
 
 def _described(log: PartnerLog) -> dict[str, Any]:
@@ -318,12 +331,18 @@ MAX_COLUMNS = 1000
 DELIMITERS = (",", ";", "\t", "|")
 _MAGIC = b"PAR1"
 _KINDS = (
-    (b"PK\x03\x04", "It is a ZIP archive or a spreadsheet: send the log itself, as CSV or Parquet."),
-    (b"\x1f\x8b", "It is compressed with gzip: unpack it, or send Parquet, which is compressed in itself."),
-    (b"\x28\xb5\x2f\xfd", "It is compressed with zstd: unpack it, or send Parquet, which is compressed in itself."),
-    (b"\xff\xfe", "It is encoded in UTF-16: save it as UTF-8."),
-    (b"\xfe\xff", "It is encoded in UTF-16: save it as UTF-8."),
-    (b"PARE", "The Parquet file is encrypted: send it without encryption."),
+    (b"PK\x03\x04", gettext_lazy("It is a ZIP archive or a spreadsheet: send the log itself, as CSV or Parquet.")),
+    (
+        b"\x1f\x8b",
+        gettext_lazy("It is compressed with gzip: unpack it, or send Parquet, which is compressed in itself."),
+    ),
+    (
+        b"\x28\xb5\x2f\xfd",
+        gettext_lazy("It is compressed with zstd: unpack it, or send Parquet, which is compressed in itself."),
+    ),
+    (b"\xff\xfe", gettext_lazy("It is encoded in UTF-16: save it as UTF-8.")),
+    (b"\xfe\xff", gettext_lazy("It is encoded in UTF-16: save it as UTF-8.")),
+    (b"PARE", gettext_lazy("The Parquet file is encrypted: send it without encryption.")),
 )
 
 
@@ -343,15 +362,15 @@ def read_head(path: Path, *, rows: int = 0) -> Head:
         begin = file.read(HEAD_BYTES)
         size = path.stat().st_size
         if not begin:
-            raise refused("The file is empty: nothing can be compared with it.")
+            raise refused(_("The file is empty: nothing can be compared with it."))
         if begin.startswith(_MAGIC):
             file.seek(max(0, size - 4))
             if size < 12 or file.read(4) != _MAGIC:
-                raise refused("The Parquet file is not complete: its end is missing. Send it again.")
+                raise refused(_("The Parquet file is not complete: its end is missing. Send it again."))
             return Head(PARQUET)
     for mark, sentence in _KINDS:
         if begin.startswith(mark):
-            raise refused(sentence)
+            raise refused(str(sentence))
     return _csv_head(_text(begin, whole=size <= HEAD_BYTES), rows, whole=size <= HEAD_BYTES)
 
 
@@ -363,15 +382,17 @@ def refused(sentence: str) -> InvalidSubmission:
 def _text(begin: bytes, *, whole: bool) -> str:
     if b"\x00" in begin:
         place = begin.index(b"\x00")
-        raise refused(f"There is a zero byte at position {place}: this is not text. Send CSV in UTF-8, or Parquet.")
+        said = _("There is a zero byte at position {place}: this is not text. Send CSV in UTF-8, or Parquet.")
+        raise refused(said.format(place=place))
     try:
         text = codecs.getincrementaldecoder("utf-8")().decode(begin, final=whole)
     except UnicodeDecodeError as error:
         line = begin.count(b"\n", 0, error.start) + 1
-        raise refused(
-            f"The byte 0x{begin[error.start]:02x} in line {line} is not UTF-8: the file has another encoding "
-            "(Windows-1252 or ISO 8859-1, perhaps). Save it as UTF-8."
-        ) from error
+        said = _(
+            "The byte {byte} in line {line} is not UTF-8: the file has another encoding (Windows-1252 or ISO 8859-1, "
+            "perhaps). Save it as UTF-8."
+        )
+        raise refused(said.format(byte=f"0x{begin[error.start]:02x}", line=line)) from error
     return text.removeprefix("\ufeff")
 
 
@@ -379,10 +400,11 @@ def _csv_head(text: str, rows: int, *, whole: bool) -> Head:
     delimiter = _delimiter(text)
     lines = _lines(text, delimiter, rows + 1, whole=whole)
     if not lines:
-        raise refused("The file holds no line with text: nothing can be compared with it.")
+        raise refused(_("The file holds no line with text: nothing can be compared with it."))
     columns = tuple(name.strip() for name in lines[0])
     if len(columns) > MAX_COLUMNS:
-        raise refused(f"The first line has {len(columns)} columns, and {MAX_COLUMNS} are the most. Is it CSV?")
+        said = _("The first line has {count} columns, and {most} are the most. Is it CSV?")
+        raise refused(said.format(count=len(columns), most=MAX_COLUMNS))
     return Head(CSV, delimiter, columns, tuple(tuple(cell[:200] for cell in line) for line in lines[1:]))
 
 
@@ -420,9 +442,11 @@ def _lines(text: str, delimiter: str, wanted: int, *, whole: bool) -> list[list[
                 break
     except csv.Error as error:
         if not found:
-            raise refused(f"The first line cannot be read as CSV ({error}): is a quotation mark left open?") from error
+            said = _("The first line cannot be read as CSV ({why}): is a quotation mark left open?")
+            raise refused(said.format(why=error)) from error
     finally:
         csv.field_size_limit(before)
     if not found and not whole:
-        raise refused(f"The first line is longer than {HEAD_BYTES // 1024} KiB: this is no CSV with a header.")
+        said = _("The first line is longer than {count} KiB: this is no CSV with a header.")
+        raise refused(said.format(count=HEAD_BYTES // 1024))
     return found

@@ -17,6 +17,7 @@ from typing import Any
 from django.conf import settings
 from django.db import connection, transaction
 from django.db.models import Q
+from django.utils.translation import gettext as _
 
 from messaging.choices import Interface
 from messaging.exceptions import InvalidSubmission, WrongState
@@ -27,6 +28,7 @@ from messaging.models.base import existing
 from messaging.report_choices import OPEN, PipelineJob, RunState
 from messaging.reports import catalogue
 from rmhub import clock
+from rmhub.language import inside
 
 log = logging.getLogger(__name__)
 
@@ -60,31 +62,31 @@ def check_request(
     """The parameters as a run of this job gets them. Raises InvalidSubmission by field."""
     errors: dict[str, list[str]] = {}
     if job not in PipelineJob.values:
-        raise InvalidSubmission({"job": [f"One of {', '.join(PipelineJob.values)}."]})
+        raise InvalidSubmission({"job": [_("One of {values}.").format(values=", ".join(PipelineJob.values))]})
     for name, value in (("from", range_from), ("to", range_to)):
         if value is not None and job not in RANGED:
-            errors[name] = [f"{PipelineJob(job).label} takes no range: leave it out."]
+            errors[name] = [_("{job} takes no range: leave it out.").format(job=PipelineJob(job).label)]
         elif value is not None and value.tzinfo is None:
-            errors[name] = ["A time zone is needed, such as Z for UTC."]
+            errors[name] = [_("A time zone is needed, such as Z for UTC.")]
     if not errors and range_from is not None and range_to is not None and range_from >= range_to:
-        errors["to"] = ["It must be later than the begin of the range."]
+        errors["to"] = [_("It must be later than the begin of the range.")]
     kept = dict(parameters or {})
     try:
         json.dumps(kept)
     except (TypeError, ValueError):
-        errors["parameters"] = ["Only what JSON can hold."]
+        errors["parameters"] = [_("Only what JSON can hold.")]
     if job in REPORTS:
         unknown = sorted(set(kept) - {"extract"})
         if unknown:
-            errors["parameters"] = [f"Unknown: {', '.join(unknown)}. Known: extract."]
+            errors["parameters"] = [_("Unknown: {names}. Known: extract.").format(names=", ".join(unknown))]
         elif not isinstance(kept.setdefault("extract", True), bool):
-            errors["parameters"] = ["extract: true or false."]
+            errors["parameters"] = [_("extract: true or false.")]
     elif job in (PipelineJob.EXTRACT, PipelineJob.COMPACT) and kept:
-        errors["parameters"] = [f"{PipelineJob(job).label} takes none."]
+        errors["parameters"] = [_("{job} takes none.").format(job=PipelineJob(job).label)]
     if job == PipelineJob.RECONCILE and not scope:
-        errors["scope"] = ["The partner's log that is compared (plog_…)."]
+        errors["scope"] = [_("The partner's log that is compared (plog_…).")]
     if len(scope) > 80 or "\x00" in scope:
-        errors["scope"] = ["At most 80 characters."]
+        errors["scope"] = [_("At most 80 characters.")]
     if errors:
         raise InvalidSubmission(errors)
     return kept
@@ -110,11 +112,12 @@ def run_request(
         _lock(_REQUESTING)
         open_one = _open_runs(job, scope).first()
         if open_one is not None:
-            raise WrongState(
-                f"{PipelineJob(job).label} is {open_one.get_state_display().lower()} already ({open_one.public_id}):"
-                " wait for its end, or cancel it.",
-                state=open_one.state,
+            said = (
+                _("{job} is running already ({run}): wait for its end, or cancel it.")
+                if open_one.state == RunState.RUNNING
+                else _("{job} is waiting already ({run}): wait for its end, or cancel it.")
             )
+            raise WrongState(said.format(job=PipelineJob(job).label, run=open_one.public_id), state=open_one.state)
         return _queue(job, actor, kept, range_from, range_to, scope, reason, due_at)
 
 
@@ -146,7 +149,7 @@ def run_all_request(
             if not _open_runs(job, "").exists():
                 runs.append(_queue(job, actor, kept, begin, end, "", reason, due_at))
         if not runs:
-            raise WrongState("All jobs wait or run already.", state=RunState.QUEUED)
+            raise WrongState(_("All jobs wait or run already."), state=RunState.QUEUED)
     return runs
 
 
@@ -158,7 +161,8 @@ def run_cancel(*, run_id: uuid.UUID, actor: Actor, reason: str = "") -> Pipeline
     with transaction.atomic():
         run = existing(PipelineRun.objects.select_for_update(), run_id)
         if run.state not in OPEN:
-            raise WrongState(f"This run has ended: {run.get_state_display().lower()}.", state=run.state)
+            said = _("This run has ended: {state}.").format(state=inside(run.get_state_display()))
+            raise WrongState(said, state=run.state)
         before: dict[str, object] = {"state": run.state}
         if run.state == RunState.QUEUED:
             _end(run, RunState.CANCELLED)

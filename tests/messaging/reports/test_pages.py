@@ -82,7 +82,7 @@ def test_every_page_says_what_it_answers_how_old_it_is_and_where_it_comes_from(
 ) -> None:
     for job, run in reports.items():
         page = _page(f"/reports/{job}/" + (f"?scope={PLOG}" if run.scope else ""))
-        assert REPORTS[job].question in page.text_content()
+        assert str(REPORTS[job].question) in page.text_content()
         stamp = _text(page, "stamp")
         assert "2026-02-28 03:15:00 UTC" in stamp
         assert "everything" in stamp
