@@ -320,7 +320,7 @@ def _new_secret() -> str:
 def _checksum(text: str) -> str:
     """CRC-32 in six digits of base 62."""
     value, digits = zlib.crc32(text.encode()), ""
-    for _ in range(6):
+    for _place in range(6):
         value, digit = divmod(value, 62)
         digits = _ALPHABET[digit] + digits
     return digits
