@@ -9,6 +9,8 @@ from enum import StrEnum
 
 from django.contrib.auth.models import AbstractBaseUser, AnonymousUser, Group
 
+from rmhub.language import gettext_lazy
+
 
 class Role(StrEnum):
     """Names of the Django groups that carry the roles."""
@@ -67,44 +69,51 @@ ADMIN_SCOPES = OPERATOR_SCOPES | {
     "attributes:manage",
     "schemas:manage",
 }
+# As people read them.
+NAMES: Mapping[str, str] = {
+    Role.VIEWER: gettext_lazy("viewer"),
+    Role.OPERATOR: gettext_lazy("operator"),
+    Role.ADMIN: gettext_lazy("admin"),
+    Role.PARTNER: gettext_lazy("partner"),
+}
 # What each allows, for whoever gives them.
 ABOUT: Mapping[str, str] = {
-    "messages:read": "find messages and see what became of them",
-    "pairs:read": "see pairs and their diagnosis",
-    "partners:read": "see partners, endpoints and certificates",
-    "agreements:read": "see agreements",
-    "incidents:read": "see incidents",
-    "events:read": "read the event feed",
-    "audit:read": "read the audit log",
-    "triggers:read": "see triggers",
-    "deliveries:read": "see deliveries to applications",
-    "reports:read": "read reports",
-    "archive:read": "search the archive, see retention and legal holds",
-    "views:write": "keep saved views and preferences of one's own",
-    "payloads:read": "open documents and wire bytes",
-    "messages:write": "submit and resubmit messages",
-    "pairs:operate": "pause, resume, retry and probe pairs",
-    "incidents:write": "acknowledge, assign, snooze and resolve incidents",
-    "triggers:operate": "suspend and resume triggers",
-    "deliveries:take": "take documents from pull queues",
-    "indoubt:resolve": "settle what is in doubt, redeliver documents",
-    "transactions:write": "begin and end atomic transactions",
-    "pipeline:run": "run reports, upload partners' logs",
-    "archive:restore": "put archived messages back into the store",
-    "views:share": "share saved views with the team",
-    "pairs:skip": "skip messages, restart sequences, clear a resync",
-    "messages:cancel": "take messages back",
-    "partners:write": "create and change partners, endpoints, certificates",
-    "agreements:write": "create, change and activate agreements",
-    "webhooks:manage": "manage webhooks",
-    "tokens:manage": "manage API tokens",
-    "triggers:write": "create and change triggers",
-    "retention:write": "set retention and legal holds",
-    "users:manage": "manage users, roles and partner groups",
-    "notifications:manage": "manage notification rules",
-    "masks:manage": "manage masks",
-    "attributes:manage": "manage attributes, and take them again",
-    "schemas:manage": "manage schemas, and try them on stored messages",
+    "messages:read": gettext_lazy("find messages and see what became of them"),
+    "pairs:read": gettext_lazy("see pairs and their diagnosis"),
+    "partners:read": gettext_lazy("see partners, endpoints and certificates"),
+    "agreements:read": gettext_lazy("see agreements"),
+    "incidents:read": gettext_lazy("see incidents"),
+    "events:read": gettext_lazy("read the event feed"),
+    "audit:read": gettext_lazy("read the audit log"),
+    "triggers:read": gettext_lazy("see triggers"),
+    "deliveries:read": gettext_lazy("see deliveries to applications"),
+    "reports:read": gettext_lazy("read reports"),
+    "archive:read": gettext_lazy("search the archive, see retention and legal holds"),
+    "views:write": gettext_lazy("keep saved views and preferences of one's own"),
+    "payloads:read": gettext_lazy("open documents and wire bytes"),
+    "messages:write": gettext_lazy("submit and resubmit messages"),
+    "pairs:operate": gettext_lazy("pause, resume, retry and probe pairs"),
+    "incidents:write": gettext_lazy("acknowledge, assign, snooze and resolve incidents"),
+    "triggers:operate": gettext_lazy("suspend and resume triggers"),
+    "deliveries:take": gettext_lazy("take documents from pull queues"),
+    "indoubt:resolve": gettext_lazy("settle what is in doubt, redeliver documents"),
+    "transactions:write": gettext_lazy("begin and end atomic transactions"),
+    "pipeline:run": gettext_lazy("run reports, upload partners' logs"),
+    "archive:restore": gettext_lazy("put archived messages back into the store"),
+    "views:share": gettext_lazy("share saved views with the team"),
+    "pairs:skip": gettext_lazy("skip messages, restart sequences, clear a resync"),
+    "messages:cancel": gettext_lazy("take messages back"),
+    "partners:write": gettext_lazy("create and change partners, endpoints, certificates"),
+    "agreements:write": gettext_lazy("create, change and activate agreements"),
+    "webhooks:manage": gettext_lazy("manage webhooks"),
+    "tokens:manage": gettext_lazy("manage API tokens"),
+    "triggers:write": gettext_lazy("create and change triggers"),
+    "retention:write": gettext_lazy("set retention and legal holds"),
+    "users:manage": gettext_lazy("manage users, roles and partner groups"),
+    "notifications:manage": gettext_lazy("manage notification rules"),
+    "masks:manage": gettext_lazy("manage masks"),
+    "attributes:manage": gettext_lazy("manage attributes, and take them again"),
+    "schemas:manage": gettext_lazy("manage schemas, and try them on stored messages"),
 }
 # What changes or shows the hub as a whole: whoever is limited to some partners has none of these, whatever their role.
 WHOLE_HUB_SCOPES = frozenset(

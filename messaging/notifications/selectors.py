@@ -6,6 +6,7 @@ import uuid
 from collections.abc import Sequence
 
 from django.db.models import QuerySet
+from django.utils.translation import gettext as _
 
 from messaging.exceptions import NotFound
 from messaging.models import Event, Notification, NotificationRule, Pair, WebhookDelivery, WebhookEndpoint
@@ -80,7 +81,11 @@ def webhook_delivery(endpoint_id: uuid.UUID, delivery_id: uuid.UUID) -> WebhookD
     """One delivery of an endpoint. Raises NotFound."""
     found = WebhookDelivery.objects.filter(endpoint=endpoint_id, pk=delivery_id).first()
     if found is None:
-        raise NotFound(f"{public_id('whe', endpoint_id)} has no delivery {public_id('dlv', delivery_id)}.")
+        raise NotFound(
+            _("{endpoint} has no delivery {delivery}.").format(
+                endpoint=public_id("whe", endpoint_id), delivery=public_id("dlv", delivery_id)
+            )
+        )
     return found
 
 
@@ -91,7 +96,7 @@ def webhook_delivery_by_id(delivery_id: uuid.UUID) -> WebhookDelivery:
         known.defer("endpoint__secret_encrypted", "endpoint__previous_secret_encrypted").filter(pk=delivery_id).first()
     )
     if found is None:
-        raise NotFound(f"There is no webhook delivery {public_id('dlv', delivery_id)}.")
+        raise NotFound(_("There is no webhook delivery {id}.").format(id=public_id("dlv", delivery_id)))
     return found
 
 

@@ -14,6 +14,7 @@ from django.contrib import messages as notices
 from django.contrib.auth.models import User
 from django.http import HttpRequest, HttpResponse
 from django.utils.safestring import SafeString
+from django.utils.translation import gettext as _
 from django.views.decorators.csrf import csrf_exempt, csrf_protect
 
 from messaging import keyset
@@ -41,20 +42,31 @@ from partners import certificates, registry
 from partners.choices import CredentialDirection, CredentialKind, Profile
 from partners.models import Credential, Party
 from rmhub.ids import BadPublicId
+from rmhub.language import gettext_lazy, inside, number
 from rmhub.roles import PORTAL
 
 _OVERHEAD = 1024 * 1024
-_WAYS = {Direction.OUT.value: "From us to you", Direction.IN.value: "From you to us"}
+_WAYS = {Direction.OUT.value: gettext_lazy("From us to you"), Direction.IN.value: gettext_lazy("From you to us")}
+_STOPPED = {
+    Direction.OUT.value: gettext_lazy(
+        "Messages from us to you are stopped, and our operations staff know of it. "
+        "Nothing is lost: they go on in their order."
+    ),
+    Direction.IN.value: gettext_lazy(
+        "Messages from you to us are stopped, and our operations staff know of it. "
+        "Nothing is lost: they go on in their order."
+    ),
+}
 # What of a message's states a partner tells apart; the others of our own are among them.
 _STATES = {
     "open": (
-        "Under way",
+        gettext_lazy("Under way"),
         (MessageState.QUEUED, MessageState.SENDING, MessageState.AWAITING_ACK, MessageState.RETRYING),
     ),
-    "failed": ("Failed", (MessageState.FAILED,)),
-    "done": ("Delivered or received", (MessageState.DELIVERED, MessageState.SENT, MessageState.RECEIVED)),
-    "in_doubt": ("In doubt", (MessageState.IN_DOUBT,)),
-    "not_sent": ("Skipped or cancelled", (MessageState.SKIPPED, MessageState.CANCELLED)),
+    "failed": (gettext_lazy("Failed"), (MessageState.FAILED,)),
+    "done": (gettext_lazy("Delivered or received"), (MessageState.DELIVERED, MessageState.SENT, MessageState.RECEIVED)),
+    "in_doubt": (gettext_lazy("In doubt"), (MessageState.IN_DOUBT,)),
+    "not_sent": (gettext_lazy("Skipped or cancelled"), (MessageState.SKIPPED, MessageState.CANCELLED)),
 }
 
 
@@ -71,13 +83,15 @@ def _way(direction: str) -> str:
 
 
 _PAIRS = (
-    Column("Direction", lambda row: _way(row.direction), "nowrap strong"),
-    Column("State", lambda row: state("pair", row.state), "nowrap"),
-    Column("Since", lambda row: ago(row.changed_at), "nowrap"),
-    Column("Waiting", lambda row: cells.number(row.queued) if row.direction == Direction.OUT else "—", "num"),
-    Column("Last message", lambda row: ago(row.last_success_at, "none yet"), "nowrap"),
-    Column("Sender", lambda row: row.sender_uri, "mono wrap"),
-    Column("Receiver", lambda row: row.receiver_uri, "mono wrap"),
+    Column(gettext_lazy("Direction"), lambda row: _way(row.direction), "nowrap strong"),
+    Column(gettext_lazy("State"), lambda row: state("pair", row.state), "nowrap"),
+    Column(gettext_lazy("Since"), lambda row: ago(row.changed_at), "nowrap"),
+    Column(
+        gettext_lazy("Waiting"), lambda row: cells.number(row.queued) if row.direction == Direction.OUT else "—", "num"
+    ),
+    Column(gettext_lazy("Last message"), lambda row: ago(row.last_success_at, _("none yet")), "nowrap"),
+    Column(gettext_lazy("Sender"), lambda row: row.sender_uri, "mono wrap"),
+    Column(gettext_lazy("Receiver"), lambda row: row.receiver_uri, "mono wrap"),
 )
 
 
@@ -90,10 +104,10 @@ def overview(request: HttpRequest) -> HttpResponse:
     held = onboarding.certificates(within_days=onboarding.SOON, party_id=partner.pk)
     context = {
         "partner": partner,
-        "stopped": [_way(row.direction) for row in rows if row.state == "suspended"],
+        "stopped": [_STOPPED[row.direction] for row in rows if row.state == "suspended"],
         "ending": held,
-        "connections": table("Connections", _PAIRS, rows) if rows else None,
-        "table": table("Newest messages", _MESSAGES, newest.rows) if newest.rows else None,
+        "connections": table(_("Connections"), _PAIRS, rows) if rows else None,
+        "table": table(_("Newest messages"), _MESSAGES, newest.rows) if newest.rows else None,
     }
     return page(request, "console/portal/overview.html", context, live="live-portal")
 
@@ -108,21 +122,34 @@ def _message(message: Message) -> SafeString:
 
 
 _MESSAGES = (
-    Column("Time", lambda row: clock_time(row.created_at), "nowrap", zoned=True),
-    Column("Direction", lambda row: _way(row.direction), "nowrap"),
-    Column("State", lambda row: state("message", row.state), "nowrap"),
+    Column(gettext_lazy("Time"), lambda row: clock_time(row.created_at), "nowrap", zoned=True),
+    Column(gettext_lazy("Direction"), lambda row: _way(row.direction), "nowrap"),
+    Column(gettext_lazy("State"), lambda row: state("message", row.state), "nowrap"),
     Column("MessageId", _message),
-    Column("Service, action", lambda row: cells.joined(row.service, cells.below(row.action, "text-faint wrap"))),
-    Column("Completed", lambda row: ago(row.completed_at), "nowrap"),
+    Column(
+        gettext_lazy("Service, action"),
+        lambda row: cells.joined(row.service, cells.below(row.action, "text-faint wrap")),
+    ),
+    Column(gettext_lazy("Completed"), lambda row: ago(row.completed_at), "nowrap"),
 )
 
 
 _FILTERS = (
-    Filter("q", "MessageId, document id or attribute", kind="search", most=512),
-    Filter("direction", "Direction", choices=tuple((one.value, _way(one)) for one in Direction), meaning=_WAYS),
-    Filter("state", "State", choices=tuple((key, label) for key, (label, _) in _STATES.items()), meaning=_STATES),
-    Filter("since", "From", kind="time", most=40),
-    Filter("until", "Before", kind="time", most=40),
+    Filter("q", gettext_lazy("MessageId, document id or attribute"), kind="search", most=512),
+    Filter(
+        "direction",
+        gettext_lazy("Direction"),
+        choices=tuple((one.value, _way(one)) for one in Direction),
+        meaning=_WAYS,
+    ),
+    Filter(
+        "state",
+        gettext_lazy("State"),
+        choices=tuple((key, label) for key, (label, __) in _STATES.items()),
+        meaning=_STATES,
+    ),
+    Filter("since", gettext_lazy("From"), kind="time", most=40),
+    Filter("until", gettext_lazy("Before"), kind="time", most=40),
 )
 
 
@@ -131,7 +158,7 @@ def message_list(request: HttpRequest) -> HttpResponse:
     """Their messages, newest first, narrowed by id, direction, state and time."""
     given, zone = {one.name: one.read(request) for one in _FILTERS}, zones.zone_of(request)
     times = {name: zones.read_local(given[name], zone) for name in ("since", "until") if given[name]}
-    wrong = {name: "Write a day or a time, such as 2026-11-20." for name, at in times.items() if at is None}
+    wrong = {name: _("Write a day or a time, such as 2026-11-20.") for name, at in times.items() if at is None}
     wanted = MessageFilters(
         partner_id=_partner(request).pk,
         q=given["q"],
@@ -148,8 +175,8 @@ def message_list(request: HttpRequest) -> HttpResponse:
         context["too_broad"] = True
     else:
         context |= as_context(found, mark) | {"back_to": finding.looked_back_to(found, PAGE)}
-    context["bar"] = bar(request, "messages", _FILTERS, given, wrong=wrong)
-    context["table"] = table("Messages, newest first", _MESSAGES, context["rows"])
+    context["bar"] = bar(request, _("messages"), _FILTERS, given, wrong=wrong)
+    context["table"] = table(_("Messages, newest first"), _MESSAGES, context["rows"])
     return page(request, "console/portal/messages.html", context)
 
 
@@ -157,7 +184,7 @@ def _happened(message: Message) -> list[tuple[Any, str]]:
     """When something happened to the message on the wire, and what; oldest first."""
     found: list[tuple[Any, str]] = []
     out = message.direction == Direction.OUT
-    found.append((message.created_at, "Accepted for you" if out else "Received from you"))
+    found.append((message.created_at, _("Accepted for you") if out else _("Received from you")))
     for attempt in messages.newest(messages.transmissions(message.pk), 100):
         found += _attempt(attempt)
     for signal in messages.newest(messages.signals(message.pk), 50):
@@ -166,22 +193,36 @@ def _happened(message: Message) -> list[tuple[Any, str]]:
 
 
 _HAPPENED = (
-    Column("Time", lambda row: clock_time(row[0]), "nowrap", zoned=True),
-    Column("What", lambda row: row[1], "wrap"),
+    Column(gettext_lazy("Time"), lambda row: clock_time(row[0]), "nowrap", zoned=True),
+    Column(gettext_lazy("What"), lambda row: row[1], "wrap"),
 )
 
 
+_ENDED = {
+    "sent": gettext_lazy("handed over"),
+    "failed": gettext_lazy("failed"),
+    "lost": gettext_lazy("no answer known"),
+}
+
+
 def _attempt(attempt: Transmission) -> list[tuple[Any, str]]:
-    answer = f", your server answered HTTP {attempt.http_status}" if attempt.http_status else ""
-    ended = {"sent": "handed over", "failed": "failed", "lost": "no answer known"}.get(attempt.outcome, "on the wire")
-    return [(attempt.started_at, f"Sent to {attempt.address} (attempt {attempt.number}): {ended}{answer}")]
+    ended = _ENDED.get(attempt.outcome, gettext_lazy("on the wire"))
+    said = _("Sent to {address} (attempt {number}): {ended}")
+    if attempt.http_status:
+        said = _("Sent to {address} (attempt {number}): {ended}, your server answered HTTP {status}")
+    told = said.format(address=attempt.address, number=attempt.number, ended=ended, status=attempt.http_status)
+    return [(attempt.started_at, told)]
 
 
 def _said(signal: Signal) -> str:
-    kind = "Acknowledgement" if signal.kind == "ack" else f"Error {signal.error_code}".strip()
-    return (
-        f"{kind} {'from you' if signal.direction == Direction.IN else 'to you'}: {signal.get_state_display().lower()}"
-    )
+    theirs = signal.direction == Direction.IN
+    if signal.kind == "ack":
+        said = _("Acknowledgement from you: {state}") if theirs else _("Acknowledgement to you: {state}")
+    elif signal.error_code:
+        said = _("Error {code} from you: {state}") if theirs else _("Error {code} to you: {state}")
+    else:
+        said = _("Error from you: {state}") if theirs else _("Error to you: {state}")
+    return said.format(code=signal.error_code, state=inside(signal.get_state_display()))
 
 
 @requires(PORTAL)
@@ -194,10 +235,10 @@ def message_page(request: HttpRequest, reference: str) -> HttpResponse:
         "way": _way(message.direction),
         "payloads": list(messages.payloads(message.pk)),
         "table": table(
-            "What happened to this message",
+            _("What happened to this message"),
             (
-                Column("Time", lambda row: clock_time(row[0]), "nowrap", zoned=True),
-                Column("What", lambda row: row[1], "wrap"),
+                Column(_("Time"), lambda row: clock_time(row[0]), "nowrap", zoned=True),
+                Column(_("What"), lambda row: row[1], "wrap"),
             ),
             rows,
         ),
@@ -232,7 +273,7 @@ def _fact(one: certificates.CertificateFacts) -> SafeString:
 
 def _offer(offer: OfferedCertificate) -> SafeString | str:
     if offer.state == OfferState.WAITING:
-        return "We compare its fingerprint with you before we trust it."
+        return _("We compare its fingerprint with you before we trust it.")
     return cells.joined(ago(offer.decided_at), cells.below(offer.answer, "text-faint wrap"))
 
 
@@ -242,23 +283,33 @@ def _own_fact(one: certificates.CertificateFacts) -> SafeString:
 
 
 _OFFERS = (
-    Column("State", lambda offer: state("offer", offer.state), "nowrap"),
-    Column("Certificate", lambda offer: _fact(offer.facts)),
-    Column("Expires", lambda offer: f"{offer.facts.not_after:%Y-%m-%d}", "nowrap"),
-    Column("Used by", lambda offer: offer.endpoint.uri if offer.endpoint else "You, when you call us", "wrap"),
-    Column("Uploaded", lambda offer: cells.joined(offer.offered_by, cells.below(ago(offer.created_at))), "nowrap"),
-    Column("Decision", _offer, "wrap"),
+    Column(gettext_lazy("State"), lambda offer: state("offer", offer.state), "nowrap"),
+    Column(gettext_lazy("Certificate"), lambda offer: _fact(offer.facts)),
+    Column(gettext_lazy("Expires"), lambda offer: f"{offer.facts.not_after:%Y-%m-%d}", "nowrap"),
+    Column(
+        gettext_lazy("Used by"),
+        lambda offer: offer.endpoint.uri if offer.endpoint else _("You, when you call us"),
+        "wrap",
+    ),
+    Column(
+        gettext_lazy("Uploaded"),
+        lambda offer: cells.joined(offer.offered_by, cells.below(ago(offer.created_at))),
+        "nowrap",
+    ),
+    Column(gettext_lazy("Decision"), _offer, "wrap"),
 )
 _HELD = (
-    Column("State", lambda one: state("held", one.state), "nowrap"),
-    Column("Certificate", lambda one: _fact(one.facts) if one.facts else one.title),
-    Column("Expires", lambda one: f"{one.ends_at:%Y-%m-%d}", "nowrap"),
-    Column("Used by", lambda one: one.endpoint.uri if one.endpoint else "You, when you call us", "wrap"),
+    Column(gettext_lazy("State"), lambda one: state("held", one.state), "nowrap"),
+    Column(gettext_lazy("Certificate"), lambda one: _fact(one.facts) if one.facts else one.title),
+    Column(gettext_lazy("Expires"), lambda one: f"{one.ends_at:%Y-%m-%d}", "nowrap"),
+    Column(
+        gettext_lazy("Used by"), lambda one: one.endpoint.uri if one.endpoint else _("You, when you call us"), "wrap"
+    ),
 )
 _OURS = (
-    Column("Certificate", _own_fact),
-    Column("Issued by", lambda one: "itself" if one.self_signed else one.issuer, "wrap"),
-    Column("Expires", lambda one: f"{one.not_after:%Y-%m-%d}", "nowrap"),
+    Column(gettext_lazy("Certificate"), _own_fact),
+    Column(gettext_lazy("Issued by"), lambda one: _("itself") if one.self_signed else one.issuer, "wrap"),
+    Column(gettext_lazy("Expires"), lambda one: f"{one.not_after:%Y-%m-%d}", "nowrap"),
 )
 
 
@@ -271,7 +322,7 @@ def certificate_list(request: HttpRequest) -> HttpResponse:
         try:
             file, chosen = request.FILES.get("file"), posted(request, "endpoint")
             if file is None:
-                raise InvalidSubmission({"file": ["Choose the file of the certificate."]})
+                raise InvalidSubmission({"file": [_("Choose the file of the certificate.")]})
             offers.certificate_offer(
                 party_id=partner.pk,
                 endpoint_id=read_id("end", chosen) if chosen else None,
@@ -282,10 +333,10 @@ def certificate_list(request: HttpRequest) -> HttpResponse:
         except InvalidSubmission as error:
             errors = problems(error)
         except BadPublicId:
-            errors = [("endpoint", "Choose one of your servers.")]
+            errors = [("endpoint", _("Choose one of your servers."))]
         else:
             notices.success(
-                request, "Your certificate is here. We trust it after we have compared its fingerprint with you."
+                request, _("Your certificate is here. We trust it after we have compared its fingerprint with you.")
             )
             return see_other("console:portal-certificates")
     held = [one for one in onboarding.certificates(party_id=partner.pk) if _is_theirs(one)]
@@ -294,9 +345,9 @@ def certificate_list(request: HttpRequest) -> HttpResponse:
         "errors": errors,
         "given": request.POST,
         "servers": list(onboarding.pinned_servers(partner.pk)),
-        "held": table("Your certificates", _HELD, held) if held else None,
-        "ours": table("Our certificate", _OURS, ours) if (ours := _ours(partner)) else None,
-        "offers": table("Uploaded certificates, newest first", _OFFERS, uploaded) if uploaded else None,
+        "held": table(_("Your certificates"), _HELD, held) if held else None,
+        "ours": table(_("Our certificate"), _OURS, ours) if (ours := _ours(partner)) else None,
+        "offers": table(_("Uploaded certificates, newest first"), _OFFERS, uploaded) if uploaded else None,
     }
     return page(request, "console/portal/certificates.html", context, status=422 if errors else 200)
 
@@ -328,12 +379,20 @@ def own_certificate(request: HttpRequest, fingerprint: str) -> HttpResponse:
 
 
 _LOGS = (
-    Column("State", lambda row: state("log", row.log.state), "nowrap"),
-    Column("Log", lambda row: cells.joined(row.log.filename, cells.below(octets(row.log.size))), "wrap"),
-    Column("Rows", lambda row: cells.number(row.log.rows), "num"),
-    Column("Agreed", lambda row: cells.number(row.verdicts.get("agreed", 0) if row.published else None), "num"),
-    Column("Differences", lambda row: cells.bad(row.findings) if row.published else "—", "num"),
-    Column("Uploaded", lambda row: cells.joined(row.log.uploaded_by, cells.below(ago(row.log.created_at))), "nowrap"),
+    Column(gettext_lazy("State"), lambda row: state("log", row.log.state), "nowrap"),
+    Column(gettext_lazy("Log"), lambda row: cells.joined(row.log.filename, cells.below(octets(row.log.size))), "wrap"),
+    Column(gettext_lazy("Rows"), lambda row: cells.number(row.log.rows), "num"),
+    Column(
+        gettext_lazy("Agreed"),
+        lambda row: cells.number(row.verdicts.get("agreed", 0) if row.published else None),
+        "num",
+    ),
+    Column(gettext_lazy("Differences"), lambda row: cells.bad(row.findings) if row.published else "—", "num"),
+    Column(
+        gettext_lazy("Uploaded"),
+        lambda row: cells.joined(row.log.uploaded_by, cells.below(ago(row.log.created_at))),
+        "nowrap",
+    ),
 )
 
 
@@ -346,7 +405,8 @@ def log_list(request: HttpRequest) -> HttpResponse:
     """
     declared, most = request.META.get("CONTENT_LENGTH") or "", settings.RMHUB_PARTNER_LOG_MAX_BYTES
     if request.method == "POST" and declared.isdigit() and int(declared[:20]) > most + _OVERHEAD:
-        error = f"The log is larger than {most:,} bytes: send it in parts, one for each month perhaps."
+        error = _("The log is larger than {bytes} bytes: send it in parts, one for each month perhaps.")
+        error = error.format(bytes=number(most))
         return _logs(request, [("file", error)], status=413)
     checked: HttpResponse = _receive(request)
     return checked
@@ -359,7 +419,7 @@ def _receive(request: HttpRequest) -> HttpResponse:
     file = request.FILES.get("file")
     try:
         if file is None:
-            raise InvalidSubmission({"file": ["Choose the file of your log."]})
+            raise InvalidSubmission({"file": [_("Choose the file of your log.")]})
         received = logs.log_receive(
             party_id=_partner(request).pk,
             chunks=file.chunks(1024 * 1024),
@@ -370,9 +430,9 @@ def _receive(request: HttpRequest) -> HttpResponse:
     except (InvalidSubmission, TooLarge) as error:
         return _logs(request, problems(error), status=422)
     if received.created:
-        notices.success(request, "Your log is here. We compare it with ours, and the result appears below.")
+        notices.success(request, _("Your log is here. We compare it with ours, and the result appears below."))
     else:
-        notices.info(request, "This very log was there before: nothing was stored twice.")
+        notices.info(request, _("This very log was there before: nothing was stored twice."))
     return see_other("console:portal-logs")
 
 
@@ -381,5 +441,5 @@ def _logs(request: HttpRequest, errors: Sequence[tuple[str, str]], *, status: in
     context: Mapping[str, Any] = keyset_page(request, "console.portal-logs", own, order=("-id",), filters={})
     rows = partner_logs.log_rows(context["rows"])
     shown = {**context, "errors": errors, "most": settings.RMHUB_PARTNER_LOG_MAX_BYTES}
-    shown["table"] = table("Logs, newest first", _LOGS, rows, about=lambda row: {"data-state": row.log.state})
+    shown["table"] = table(_("Logs, newest first"), _LOGS, rows, about=lambda row: {"data-state": row.log.state})
     return page(request, "console/portal/logs.html", shown, status=status)

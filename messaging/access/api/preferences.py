@@ -33,6 +33,7 @@ class PreferencesSerializer(serializers.Serializer):
     """How the owner of the token, or of the session, wants the console."""
 
     zone = serializers.CharField(help_text="`UTC`, `local` (the browser's), or an IANA name.")
+    language = serializers.CharField(help_text="`en-gb`, `de` or `fr`; empty: the browser's.")
     shortcuts = serializers.BooleanField(help_text="Whether single-key shortcuts are on.")
     columns = serializers.DictField(
         child=serializers.ListField(child=serializers.CharField()),
@@ -63,6 +64,9 @@ class PreferencesBody(StrictBody):
     """What is given is changed."""
 
     zone = Text(required=False, max_length=64, help_text="`UTC`, `local`, or an IANA name.")
+    language = Text(
+        required=False, max_length=10, allow_blank=True, help_text="`en-gb`, `de` or `fr`; empty: the browser's."
+    )
     shortcuts = Flag(required=False)
     columns = Columns(required=False, help_text="List -> names of the columns to hide; null: the default.")
 

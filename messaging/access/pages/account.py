@@ -13,6 +13,7 @@ from django.contrib.auth.models import User
 from django.contrib.auth.password_validation import password_validators_help_texts
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import reverse
+from django.utils.translation import gettext as _
 from django.views.decorators.debug import sensitive_post_parameters
 
 from messaging import mailing
@@ -96,7 +97,7 @@ def log_in_code(request: HttpRequest) -> HttpResponse:
                 enter(request, user, "totp")
                 if how == "recovery":
                     notices.warning(
-                        request, "You used a recovery code, and it cannot be used again. Create new ones soon."
+                        request, _("You used a recovery code, and it cannot be used again. Create new ones soon.")
                     )
                 return see_other(pending["next"])
     context = {"errors": errors, "wait": wait, "name": user.get_username()}
@@ -162,7 +163,7 @@ def invitation(request: HttpRequest, uid: str, token: str) -> HttpResponse:
             except ApplicationError as error:
                 errors = problems(error)
             else:
-                notices.success(request, "Your password is set: log in with it.")
+                notices.success(request, _("Your password is set: log in with it."))
                 return see_other("console:login")
         else:
             errors = [("new_password1", str(text)) for texts in form.errors.values() for text in texts]
@@ -205,9 +206,9 @@ def password(request: HttpRequest) -> HttpResponse:
         except throttling.Busy:
             wait, right = _BUSY_SECONDS, False
         if wait:
-            problem = f"Too many attempts: wait {wait} s, then try again."
+            problem = _("Too many attempts: wait {wait} s, then try again.").format(wait=wait)
         elif not right:
-            problem = "The current password is wrong."
+            problem = _("The current password is wrong.")
         else:
             throttling.succeeded(name, address)
         if right and form.is_valid():
@@ -217,7 +218,7 @@ def password(request: HttpRequest) -> HttpResponse:
             update_session_auth_hash(request, user)
             request.session.save()
             sessions.session_moved(before=before, after=request.session.session_key or "")
-            notices.success(request, "Your password is changed. Your other sessions have ended.")
+            notices.success(request, _("Your password is changed. Your other sessions have ended."))
             return see_other("console:dashboard")
     context = {"form": form, "problem": problem, "rules": password_validators_help_texts()}
     return page(request, "console/access/password.html", context, status=422 if request.method == "POST" else 200)
@@ -250,7 +251,7 @@ def _slowed(request: HttpRequest, template: str, context: dict[str, Any], wait: 
 def sign_on(request: HttpRequest) -> HttpResponse:
     """Sends the browser to the provider; its session keeps what only it can bring back."""
     if not openid.enabled():
-        raise Http404("There is no OpenID provider here: RMHUB_OIDC_ISSUER is not set.")
+        raise Http404(_("There is no OpenID provider here: RMHUB_OIDC_ISSUER is not set."))
     try:
         beginning = openid.begin(_back())
     except openid.OpenIdFailed as error:
@@ -270,7 +271,7 @@ def sign_on(request: HttpRequest) -> HttpResponse:
 def sign_on_back(request: HttpRequest) -> HttpResponse:
     """What the provider sends back: used once, by the browser that went away."""
     if not openid.enabled():
-        raise Http404("There is no OpenID provider here: RMHUB_OIDC_ISSUER is not set.")
+        raise Http404(_("There is no OpenID provider here: RMHUB_OIDC_ISSUER is not set."))
     kept = request.session.pop(_AWAY, None) or {}
     fresh = 0 <= time.time() - float(kept.get("at", 0)) < _AWAY_SECONDS
     try:

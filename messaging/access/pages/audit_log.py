@@ -12,6 +12,7 @@ from django.apps import apps
 from django.http import HttpRequest, HttpResponse
 from django.http.response import HttpResponseBase
 from django.urls import NoReverseMatch, reverse
+from django.utils.translation import gettext as _
 
 from messaging import keyset
 from messaging.access.services import audit_chain
@@ -27,28 +28,29 @@ from messaging.journal.audit import AUTHENTICATIONS
 from messaging.messages.selectors import messages
 from messaging.models import AuditEntry
 from messaging.overview.selectors import records
+from rmhub.language import gettext_lazy, number
 
 _FILTERS = ("actor", "verb", "object_id", "object_type", "interface", "result", "text", "after", "before")
 CHAIN_SHOWN = 10_000  # entries that the page of the chain looks at
 _BREAKS = (
-    Shown("Entry", lambda one: f"{one.number:,}", "num"),
-    Shown("Why", lambda one: one.why),
-    Shown("Id", lambda one: one.entry or "—", "mono wrap"),
+    Shown(gettext_lazy("Entry"), lambda one: number(one.number), "num"),
+    Shown(gettext_lazy("Why"), lambda one: one.why),
+    Shown(gettext_lazy("Id"), lambda one: one.entry or "—", "mono wrap"),
 )
 
 AUDIT = ListPage(
     name="audit",
     view="console:audit",
     columns=(
-        Column("time", "Time", lambda one: one.at, fixed=True, sort="created_at"),
-        Column("who", "Who", lambda one: one.actor, fixed=True),
-        Column("what", "What", lambda one: one.verb, fixed=True),
-        Column("object", "Object", lambda one: one.object_name),
+        Column("time", gettext_lazy("Time"), lambda one: one.at, fixed=True, sort="created_at"),
+        Column("who", gettext_lazy("Who"), lambda one: one.actor, fixed=True),
+        Column("what", gettext_lazy("What"), lambda one: one.verb, fixed=True),
+        Column("object", gettext_lazy("Object"), lambda one: one.object_name),
         Column("object_type", "Object type", lambda one: one.object_type, only_csv=True),
         Column("object_id", "Object id", lambda one: one.object_id, only_csv=True),
-        Column("reason", "Reason", lambda one: one.reason),
-        Column("result", "Result", lambda one: one.result),
-        Column("changes", "Before and after", lambda one: _changes(one)),
+        Column("reason", gettext_lazy("Reason"), lambda one: one.reason),
+        Column("result", gettext_lazy("Result"), lambda one: one.result),
+        Column("changes", gettext_lazy("Before and after"), lambda one: _changes(one)),
         Column("interface", "Interface", lambda one: one.interface, only_csv=True),
         Column("authentication", "Authentication", lambda one: one.authentication, only_csv=True),
         Column("address", "Address", lambda one: one.address, only_csv=True),
@@ -76,15 +78,15 @@ AUDIT = ListPage(
 def _filters() -> tuple[Filter, ...]:
     """With the verbs and the people that the log knows."""
     return (
-        Filter("object_id", "Object", hint="pair code, INC-7, pair_…", most=255),
-        Filter("verb", "Verb", hint="pair.resume", most=60, suggested=records.audit_values("verb")),
-        Filter("actor", "Who", most=150, suggested=records.audit_values("actor")),
-        Filter("text", "Words in the reason", most=200),
-        Filter("after", "From", kind="time"),
-        Filter("before", "Before", kind="time"),
-        Filter("interface", "Interface", choices=Interface.choices),
-        Filter("result", "Result", choices=(("done", "Done"), ("denied", "Denied"))),
-        Filter("object_type", "Object type", kind="link"),
+        Filter("object_id", _("Object"), hint=_("pair code, INC-7, pair_…"), most=255),
+        Filter("verb", _("Verb"), hint="pair.resume", most=60, suggested=records.audit_values("verb")),
+        Filter("actor", _("Who"), most=150, suggested=records.audit_values("actor")),
+        Filter("text", _("Words in the reason"), most=200),
+        Filter("after", _("From"), kind="time"),
+        Filter("before", _("Before"), kind="time"),
+        Filter("interface", _("Interface"), choices=Interface.choices),
+        Filter("result", _("Result"), choices=(("done", _("Done")), ("denied", _("Denied")))),
+        Filter("object_type", _("Object type"), kind="link"),
     )
 
 
@@ -113,26 +115,72 @@ def _with_id(*more: str) -> Callable[[AuditEntry], tuple[str, ...]]:
 
 
 UNDO: Mapping[str, Undo] = {
-    "pair.pause": Undo("console:pair-verb", _named("release"), "Release", "pairs:operate"),
-    "pair.release": Undo("console:pair-verb", _named("pause"), "Pause", "pairs:operate"),
-    "trigger.suspend": Undo("console:trigger-verb", _with_id("resume"), "Resume", "triggers:operate"),
-    "trigger.resume": Undo("console:trigger-verb", _with_id("suspend"), "Suspend", "triggers:operate"),
-    "trigger.disable": Undo("console:trigger-verb", _with_id("enable"), "Enable", "triggers:write"),
-    "trigger.enable": Undo("console:trigger-verb", _with_id("disable"), "Disable", "triggers:write"),
-    "route.disable": Undo("console:route-verb", _with_id("enable"), "Enable", "agreements:write"),
-    "route.enable": Undo("console:route-verb", _with_id("disable"), "Disable", "agreements:write"),
-    "poller.disable": Undo("console:poller-verb", _with_id("enable"), "Enable", "partners:write"),
-    "poller.enable": Undo("console:poller-verb", _with_id("disable"), "Disable", "partners:write"),
-    "incident.assign": Undo("console:incident-assign", _named(), "Assign again", "incidents:write"),
-    "incident.acknowledge": Undo("console:incident-assign", _named(), "Assign again", "incidents:write"),
-    "incident.snooze": Undo("console:incident-snooze", _named(), "Change", "incidents:write"),
-    "hold.place": Undo("console:hold-release", _with_id(), "Release", "retention:write"),
-    "token.create": Undo("console:token-revoke", _with_id(), "Revoke", "tokens:manage"),
+    "pair.pause": Undo("console:pair-verb", _named("release"), gettext_lazy("Release"), "pairs:operate"),
+    "pair.release": Undo("console:pair-verb", _named("pause"), gettext_lazy("Pause"), "pairs:operate"),
+    "trigger.suspend": Undo("console:trigger-verb", _with_id("resume"), gettext_lazy("Resume"), "triggers:operate"),
+    "trigger.resume": Undo("console:trigger-verb", _with_id("suspend"), gettext_lazy("Suspend"), "triggers:operate"),
+    "trigger.disable": Undo("console:trigger-verb", _with_id("enable"), gettext_lazy("Enable"), "triggers:write"),
+    "trigger.enable": Undo("console:trigger-verb", _with_id("disable"), gettext_lazy("Disable"), "triggers:write"),
+    "route.disable": Undo("console:route-verb", _with_id("enable"), gettext_lazy("Enable"), "agreements:write"),
+    "route.enable": Undo("console:route-verb", _with_id("disable"), gettext_lazy("Disable"), "agreements:write"),
+    "poller.disable": Undo("console:poller-verb", _with_id("enable"), gettext_lazy("Enable"), "partners:write"),
+    "poller.enable": Undo("console:poller-verb", _with_id("disable"), gettext_lazy("Disable"), "partners:write"),
+    "incident.assign": Undo("console:incident-assign", _named(), gettext_lazy("Assign again"), "incidents:write"),
+    "incident.acknowledge": Undo("console:incident-assign", _named(), gettext_lazy("Assign again"), "incidents:write"),
+    "incident.snooze": Undo("console:incident-snooze", _named(), gettext_lazy("Change"), "incidents:write"),
+    "hold.place": Undo("console:hold-release", _with_id(), gettext_lazy("Release"), "retention:write"),
+    "token.create": Undo("console:token-revoke", _with_id(), gettext_lazy("Revoke"), "tokens:manage"),
 }
 
 
 # Name of a model as entries have it -> its words.
-_KINDS = {model._meta.model_name: str(model._meta.verbose_name) for model in apps.get_models()}
+_KINDS = {model._meta.model_name: str(model._meta.verbose_name) for model in apps.get_models()} | {
+    "pair": gettext_lazy("pair"),
+    "message": gettext_lazy("message"),
+    "delivery": gettext_lazy("delivery"),
+    "incident": gettext_lazy("incident"),
+    "trigger": gettext_lazy("trigger"),
+    "route": gettext_lazy("route"),
+    "circuit": gettext_lazy("circuit"),
+    "party": gettext_lazy("party"),
+    "partnergroup": gettext_lazy("partner group"),
+    "endpoint": gettext_lazy("endpoint"),
+    "poller": gettext_lazy("poller"),
+    "agreement": gettext_lazy("agreement"),
+    "agreementversion": gettext_lazy("agreement version"),
+    "credential": gettext_lazy("credential"),
+    "user": gettext_lazy("user"),
+    "usersession": gettext_lazy("user session"),
+    "apitoken": gettext_lazy("API token"),
+    "savedview": gettext_lazy("saved view"),
+    "secondfactor": gettext_lazy("second factor"),
+    "preference": gettext_lazy("preference"),
+    "webhookendpoint": gettext_lazy("webhook endpoint"),
+    "webhookdelivery": gettext_lazy("webhook delivery"),
+    "notificationrule": gettext_lazy("notification rule"),
+    "payloadmask": gettext_lazy("payload mask"),
+    "attributerule": gettext_lazy("attribute rule"),
+    "documentschema": gettext_lazy("document schema"),
+    "schemaversion": gettext_lazy("schema version"),
+    "bulkjob": gettext_lazy("job"),
+    "onboardingdraft": gettext_lazy("onboarding draft"),
+    "offeredcertificate": gettext_lazy("offered certificate"),
+    "coordination": gettext_lazy("transaction"),
+    "enlistment": gettext_lazy("participant"),
+    "statusinquiry": gettext_lazy("status inquiry"),
+    "rejection": gettext_lazy("rejection"),
+    "signal": gettext_lazy("signal"),
+    "transmission": gettext_lazy("transmission"),
+    "pipelinerun": gettext_lazy("pipeline run"),
+    "partnerlog": gettext_lazy("partner log"),
+    "retentionpolicy": gettext_lazy("retention policy"),
+    "legalhold": gettext_lazy("legal hold"),
+    "archivefile": gettext_lazy("archive file"),
+    "archivedmessage": gettext_lazy("archived message"),
+    "servicelevel": gettext_lazy("service level"),
+    "benchreport": gettext_lazy("bench report"),
+    "probereport": gettext_lazy("probe report"),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,7 +212,7 @@ def audit_list(request: HttpRequest) -> HttpResponseBase:
         created_gte=begin,
         created_lt=end,
     )
-    _, order = lists.order(request, AUDIT)
+    __, order = lists.order(request, AUDIT)
     if lists.csv_wanted(request):
         return lists.csv(request, AUDIT, lambda place, limit: keyset.page(found, order=order, limit=limit, place=place))
     mark = keyset.fingerprint("console.audit", given, ",".join(order))
@@ -173,7 +221,7 @@ def audit_list(request: HttpRequest) -> HttpResponseBase:
         with messages.bounded():
             shown = keyset.page(found, order=order, limit=PAGE, place=read_place(request, mark))
     except messages.TooBroad:
-        wrong = "This took too long: narrow it by a time, an object or a person."
+        wrong = _("This took too long: narrow it by a time, an object or a person.")
     who = person(request)
     context: dict[str, Any] = as_context(shown, mark)
     api_given = given | {"created_gte": _instant(begin), "created_lt": _instant(end)}
@@ -185,10 +233,10 @@ def audit_list(request: HttpRequest) -> HttpResponseBase:
         "wrong": wrong,
         "bar": filters.bar(
             request,
-            "the audit log",
+            _("the audit log"),
             _filters(),
             given,
-            wrong={"before": "It must be later than “From”."} if begin and end and end <= begin else {},
+            wrong={"before": _("It must be later than “From”.")} if begin and end and end <= begin else {},
         ),
     }
     return page(request, "console/access/audit.html", context)
@@ -204,11 +252,11 @@ def chain_page(request: HttpRequest) -> HttpResponse:
     if given.isascii() and given.isdigit() and len(given) < 16 and int(given) > 0:
         first = int(given)
     elif given:
-        wrong = "From: a number of an entry, such as 1."
+        wrong = _("From: a number of an entry, such as 1.")
     noted = request.GET.get("expect", "").strip()[:100].replace("\x00", "")
     expect = _head(noted)
     if noted and expect is None:
-        wrong = "Noted down: the number, a colon, and the 64 digits of the digest."
+        wrong = _("Noted down: the number, a colon, and the 64 digits of the digest.")
     verdict = audit_chain.verify(first=first, limit=CHAIN_SHOWN, expect=expect)
     context = {
         "verdict": verdict,
@@ -220,7 +268,7 @@ def chain_page(request: HttpRequest) -> HttpResponse:
         "wrong": wrong,
         "most": CHAIN_SHOWN,
     }
-    said = "Where the chain is broken"
+    said = _("Where the chain is broken")
     context["table"] = table(said, _BREAKS, verdict.breaks, css="card-table stack")
     return page(request, "console/access/audit_chain.html", context)
 
@@ -233,7 +281,7 @@ def _row(entry: AuditEntry, who: Person) -> Row:
             found = (reverse(undo.view, args=undo.arguments(entry)), undo.label)
         except NoReverseMatch:  # an old name with a slash in it
             found = None
-    kind = _KINDS.get(entry.object_type, entry.object_type)
+    kind = str(_KINDS.get(entry.object_type, entry.object_type))
     return Row(entry, kind, AUTHENTICATIONS.get(entry.authentication, entry.authentication), found)
 
 
@@ -243,11 +291,11 @@ def _times(request: HttpRequest, given: Mapping[str, str]) -> tuple[datetime | N
     for name in ("after", "before"):
         at = zones.read_local(given[name], zone) if given[name] else None
         if given[name] and at is None:
-            wrong = "A time such as 2026-01-31 or 2026-01-31T08:00, please."
+            wrong = _("A time such as 2026-01-31 or 2026-01-31T08:00, please.")
         found.append(at)
     begin, end = found
     if begin is not None and end is not None and end <= begin:
-        wrong = "The time range runs backwards: “before” must be later than “after”."
+        wrong = _("The time range runs backwards: “before” must be later than “after”.")
     return begin, end, wrong
 
 

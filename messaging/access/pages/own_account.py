@@ -10,9 +10,11 @@ from django.contrib import messages as notices
 from django.contrib.auth.models import User
 from django.http import HttpRequest, HttpResponse
 from django.urls import reverse
+from django.utils import translation
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
-from django.utils.text import capfirst
+from django.utils.translation import gettext as _
+from django.utils.translation import ngettext
 from django.views.decorators.debug import sensitive_post_parameters, sensitive_variables
 
 from messaging.access.selectors import people
@@ -29,6 +31,8 @@ from messaging.exceptions import ApplicationError, InvalidSubmission, NotFound, 
 from messaging.models import SavedView
 from messaging.resource import number
 from messaging.templatetags.hub import ago
+from rmhub.language import gettext_lazy
+from rmhub.roles import NAMES
 
 _OWN = "views:write"
 # The lists that have views, and where they are.
@@ -41,6 +45,16 @@ PAGES = {
     "partners": "console:partners",
     "agreements": "console:agreements",
     "transactions": "console:transactions",
+}
+_LISTS = {
+    "pairs": gettext_lazy("Pairs"),
+    "messages": gettext_lazy("Messages"),
+    "incidents": gettext_lazy("Incidents"),
+    "deliveries": gettext_lazy("Deliveries"),
+    "audit": gettext_lazy("Audit"),
+    "partners": gettext_lazy("Partners"),
+    "agreements": gettext_lazy("Agreements"),
+    "transactions": gettext_lazy("Transactions"),
 }
 
 
@@ -56,6 +70,8 @@ def account(request: HttpRequest) -> HttpResponse:
     factor = second_factor.confirmed(me.user.pk)
     context = {
         "row": me,
+        "role": NAMES[me.role] if me.role is not None else _("no role"),
+        "groups": ", ".join(group.name for group in me.groups),
         "sessions": list(people.sessions(user_id=me.user.pk).order_by("-last_seen_at")[:50]),
         "here": request.session.session_key,
         "methods": sessions.METHODS,
@@ -76,7 +92,7 @@ def session_end(request: HttpRequest, reference: str) -> HttpResponse:
     except NotFound as error:
         notices.error(request, error.detail)
     else:
-        notices.success(request, f"The session from {row.address or 'there'} has ended.")
+        notices.success(request, _("The session from {address} has ended.").format(address=row.address or _("there")))
     return see_other("console:account")
 
 
@@ -86,7 +102,9 @@ def sessions_end(request: HttpRequest) -> HttpResponse:
     count = sessions.sessions_end(
         user=_me(request), actor=actor(request), reason="By the user.", keep=request.session.session_key or ""
     )
-    notices.success(request, f"{count} other session{'' if count == 1 else 's'} ended.")
+    notices.success(
+        request, ngettext("{count} other session ended.", "{count} other sessions ended.", count).format(count=count)
+    )
     return see_other("console:account")
 
 
@@ -145,7 +163,7 @@ def factor_remove(request: HttpRequest) -> HttpResponse:
     second_factor.second_factor_remove(user=_me(request), actor=actor(request), reason="By the user.")
     if settings.RMHUB_REQUIRE_SECOND_FACTOR and request.session.get("method") != "openid":
         request.session[ENROL] = True
-    notices.success(request, "Your second factor is removed.")
+    notices.success(request, _("Your second factor is removed."))
     return see_other("console:account")
 
 
@@ -165,7 +183,7 @@ def _checked_code(request: HttpRequest, me: User) -> tuple[list[tuple[str, str]]
     """What is wrong with the code that was sent, and how long to wait; guesses are slowed down like log-ins."""
     name, address = me.get_username(), request.META.get("REMOTE_ADDR", "")
     if wait := throttling.attempt(name, address):
-        return [("", f"Too many wrong codes: wait {wait} s, then try again.")], wait
+        return [("", _("Too many wrong codes: wait {wait} s, then try again.").format(wait=wait))], wait
     try:
         second_factor.second_factor_check(user=me, code=request.POST.get("code", "")[:100])
     except ApplicationError as error:
@@ -179,22 +197,38 @@ def _checked_code(request: HttpRequest, me: User) -> tuple[list[tuple[str, str]]
 
 @requires(SIGNED_IN, methods=("GET", "POST"))
 def preferences_page(request: HttpRequest) -> HttpResponse:
-    """Zone and shortcuts; the theme is kept by the browser."""
+    """Zone, language and shortcuts; the theme is kept by the browser."""
     errors: list[tuple[str, str]] = []
     if request.method == "POST":
         try:
             services.preference_update(
                 user=_me(request),
                 zone=request.POST.get("other", "").strip() or request.POST.get("zone", ""),
+                language=request.POST.get("language"),
                 shortcuts=request.POST.get("shortcuts") == "1",
             )
         except InvalidSubmission as error:
             errors = problems(error)
         else:
-            notices.success(request, "Your preferences are saved.")
+            with translation.override(_spoken(request)):
+                notices.success(request, _("Your preferences are saved."))
             return see_other("console:preferences")
-    context = {"errors": errors, "given": request.POST, "names": zones.names(), "wished": preferences(request)}
+    wished = preferences(request)
+    context = {
+        "errors": errors,
+        "given": request.POST,
+        "names": zones.names(),
+        "wished": wished,
+        "spoken": request.POST.get("language", wished.language),
+        "languages": settings.LANGUAGES,
+    }
     return page(request, "console/access/preferences.html", context, status=422 if errors else 200)
+
+
+def _spoken(request: HttpRequest) -> str:
+    """The language of the next page."""
+    chosen = people.preferences_of(_me(request).pk).language
+    return chosen or translation.get_language_from_request(request)
 
 
 @requires(SIGNED_IN, methods=("POST",))
@@ -225,32 +259,35 @@ def _views(request: HttpRequest, rows: Iterable[SavedView], *, may_share: bool) 
         both = "&" if view.query else ""
         href = f"/{view.page}/?{view.query}{both}view={view.public_id}"
         mine = view.is_default and view.owner_id == request.user.pk
-        chip = format_html(' <span class="chip">{}</span>', "my default") if mine else ""
+        chip = format_html(' <span class="chip">{}</span>', _("my default")) if mine else ""
         return cells.joined(cells.link(href, view.name, "strong", data_open=True), chip)
 
     def change(view: SavedView) -> SafeString:
         if view.owner_id != request.user.pk and not may_share:
-            return cells.span("text-faint", "needs the role operator")
+            return cells.span("text-faint", _("needs the role operator"))
         links = (
             cells.link(
                 cells.to(f"saved-view-{verb}", view.public_id),
                 cells.joined(f"{said}…", cells.hidden(f" {view.name}")),
                 data_dialog=True,
             )
-            for verb, said in (("edit", "Edit"), ("delete", "Delete"))
+            for verb, said in (("edit", _("Edit")), ("delete", _("Delete")))
         )
         return cells.joined(*links, by=" ")
 
+    def whom(view: SavedView) -> str:
+        return _("the team, by {name}").format(name=view.owner.get_username()) if view.shared else _("me")
+
     columns = (
-        Column("Name", name),
-        Column("List", lambda view: capfirst(view.page)),
-        Column("Filters", lambda view: view.query or "—", "mono wrap"),
-        Column("For", lambda view: f"the team, by {view.owner.get_username()}" if view.shared else "me"),
-        Column("Saved", lambda view: ago(view.updated_at), "nowrap", zoned=True),
-        Column("Change", change, "nowrap"),
+        Column(_("Name"), name),
+        Column(_("List"), lambda view: _LISTS.get(view.page, view.page)),
+        Column(_("Filters"), lambda view: view.query or "—", "mono wrap"),
+        Column(_("For"), whom),
+        Column(_("Saved"), lambda view: ago(view.updated_at), "nowrap", zoned=True),
+        Column(_("Change"), change, "nowrap"),
     )
     about = lambda view: {**cells.row_id(view), "data-testid": "saved-view"}  # noqa: E731
-    return table("Saved views", columns, rows, about=about, keys=True)
+    return table(_("Saved views"), columns, rows, about=about, keys=True)
 
 
 @requires(_OWN, methods=("GET", "POST"))
@@ -263,7 +300,11 @@ def view_list(request: HttpRequest) -> HttpResponse:
     found = people.saved_views(request.user.pk or 0, page=chosen)
     context = keyset_page(request, "console.saved-views", found, order=("id",), filters={"page": chosen})
     may_share = services.SHARE in person(request).scopes
-    context |= {"chosen": chosen, "pages": PAGES, "table": _views(request, context["rows"], may_share=may_share)}
+    context |= {
+        "chosen": chosen,
+        "pages": _LISTS.items(),
+        "table": _views(request, context["rows"], may_share=may_share),
+    }
     return page(request, "console/access/saved_views.html", context)
 
 
@@ -271,7 +312,7 @@ def _save(request: HttpRequest) -> HttpResponse:
     name, where = request.POST.get("name", ""), request.POST.get("page", "")
     try:
         if where not in PAGES:
-            raise InvalidSubmission({"page": ["This list has no saved views."]})
+            raise InvalidSubmission({"page": [_("This list has no saved views.")]})
         made = services.view_create(
             owner=_me(request),
             scopes=person(request).scopes,
@@ -283,9 +324,10 @@ def _save(request: HttpRequest) -> HttpResponse:
             actor=actor(request),
         )
     except InvalidSubmission as error:
-        notices.error(request, f"The view was not saved. {problems(error)[0][1]}")
+        notices.error(request, _("The view was not saved. {why}").format(why=problems(error)[0][1]))
         return see_other(after(request))
-    notices.success(request, f"Saved as “{made.name}”{', for the team' if made.shared else ''}.")
+    said = _("Saved as “{name}”, for the team.") if made.shared else _("Saved as “{name}”.")
+    notices.success(request, said.format(name=made.name))
     return see_other(_open(made))
 
 
@@ -301,9 +343,9 @@ def view_edit(request: HttpRequest, reference: str) -> HttpResponse:
             shared=request.POST.get("shared") == "1" if mine else None,
             is_default=request.POST.get("is_default") == "1" if mine else None,
         )
-        return "The view is saved."
+        return _("The view is saved.")
 
-    return _dialog(request, reference, "Edit", "console/access/saved_view_edit.html", do)
+    return _dialog(request, reference, _("Edit {name}"), "console/access/saved_view_edit.html", do)
 
 
 @requires(_OWN, methods=("GET", "POST"))
@@ -312,15 +354,15 @@ def view_delete(request: HttpRequest, reference: str) -> HttpResponse:
 
     def do(view: SavedView, known: dict[str, Any]) -> str:
         services.view_delete(**known)
-        return f"The view “{view.name}” is deleted."
+        return _("The view “{name}” is deleted.").format(name=view.name)
 
-    return _dialog(request, reference, "Delete", "console/access/saved_view_delete.html", do)
+    return _dialog(request, reference, _("Delete {name}"), "console/access/saved_view_delete.html", do)
 
 
 def _dialog(
-    request: HttpRequest, reference: str, word: str, form: str, act: Callable[[SavedView, dict[str, Any]], str]
+    request: HttpRequest, reference: str, title: str, form: str, act: Callable[[SavedView, dict[str, Any]], str]
 ) -> HttpResponse:
-    """`act` does it to the view, with what services want to know, and says what is done."""
+    """`act` does it to the view, with what services want to know, and says what is done. `title`: with its {name}."""
     user, scopes = _me(request), person(request).scopes
 
     def do() -> HttpResponse:
@@ -332,8 +374,8 @@ def _dialog(
     def shown() -> dict[str, Any]:
         view = people.saved_view(user.pk, reference)
         return {
-            "title": f"{word} {view.name}",
-            "crumbs": [(reverse("console:saved-views"), "Saved views")],
+            "title": title.format(name=view.name),
+            "crumbs": [(reverse("console:saved-views"), _("Saved views"))],
             "view": view,
             "version": services.revision(view),
             "mine": view.owner_id == user.pk,

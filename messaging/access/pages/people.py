@@ -14,6 +14,8 @@ from django.http import Http404, HttpRequest, HttpResponse
 from django.urls import reverse
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
+from django.utils.translation import gettext as _
+from django.utils.translation import ngettext
 from django.views.decorators.debug import sensitive_variables
 
 from messaging import mailing
@@ -32,16 +34,19 @@ from messaging.journal import audit
 from messaging.templatetags.hub import ago, icon, state
 from partners.models import PartnerGroup
 from rmhub.ids import BadPublicId
-from rmhub.roles import ROLES, Role
+from rmhub.language import gettext_lazy, number
+from rmhub.roles import NAMES, ROLES, Role
 
 SCOPE = "users:manage"
 _ONCE = "user_form"
 ROLE_WORDS = {
-    "viewer": "Viewer: sees everything but documents",
-    "operator": "Operator: also documents, retry, resume, pause, in doubt, incidents",
-    "admin": "Admin: also partners, agreements, skip and cancel, users, tokens, settings",
-    "partner": "Partner: somebody of a partner, who sees its messages and its connection in the partner portal",
-    "": "No role: cannot open anything",
+    "viewer": gettext_lazy("Viewer: sees everything but documents"),
+    "operator": gettext_lazy("Operator: also documents, retry, resume, pause, in doubt, incidents"),
+    "admin": gettext_lazy("Admin: also partners, agreements, skip and cancel, users, tokens, settings"),
+    "partner": gettext_lazy(
+        "Partner: somebody of a partner, who sees its messages and its connection in the partner portal"
+    ),
+    "": gettext_lazy("No role: cannot open anything"),
 }
 
 
@@ -53,23 +58,39 @@ def _user(row: UserRow) -> SafeString:
 
 def _sees(row: UserRow) -> str:
     if row.role == Role.PARTNER:
-        return f"the portal of {row.partner}"
-    return (", ".join(group.name for group in row.groups) or "no partner") if row.limited else "all partners"
+        return _("the portal of {partner}").format(partner=row.partner)
+    return (", ".join(group.name for group in row.groups) or _("no partner")) if row.limited else _("all partners")
+
+
+def _role(row: UserRow) -> str:
+    return NAMES[row.role] if row.role is not None else _("none")
+
+
+_LOGINS = {
+    "single_sign_on": gettext_lazy("single sign-on"),
+    "invited": gettext_lazy("invited"),
+    "password_and_code": gettext_lazy("password and code"),
+    "password": gettext_lazy("password"),
+}
 
 
 _USERS = (
-    Column("Name", _user),
-    Column("Role", lambda row: row.role or "none"),
-    Column("Sees", _sees),
-    Column("Log-in", lambda row: row.login.replace("_", " ").replace("sign on", "sign-on")),
-    Column("State", lambda row: state("user", "active" if row.user.is_active else "off"), "nowrap"),
-    Column("Last log-in", lambda row: ago(row.user.last_login, "never"), "nowrap"),
+    Column(gettext_lazy("Name"), _user),
+    Column(gettext_lazy("Role"), _role),
+    Column(gettext_lazy("Sees"), _sees),
+    Column(gettext_lazy("Log-in"), lambda row: _LOGINS[row.login]),
+    Column(gettext_lazy("State"), lambda row: state("user", "active" if row.user.is_active else "off"), "nowrap"),
+    Column(gettext_lazy("Last log-in"), lambda row: ago(row.user.last_login, _("never")), "nowrap"),
 )
 
 
 FILTERS = (
-    Filter("q", "Name or address contains", kind="search", most=150),
-    Filter("show", "Show", choices=(("", "Active"), ("off", "Switched off"), ("all", "All"))),
+    Filter("q", gettext_lazy("Name or address contains"), kind="search", most=150),
+    Filter(
+        "show",
+        gettext_lazy("Show"),
+        choices=(("", gettext_lazy("Active")), ("off", gettext_lazy("Switched off")), ("all", gettext_lazy("All"))),
+    ),
 )
 
 
@@ -83,8 +104,8 @@ def user_list(request: HttpRequest) -> HttpResponse:
     found = people.users(search=text, active={"active": True, "off": False}.get(show))
     context = keyset_page(request, "console.users", found, order=("username",), filters=given)
     context |= {
-        "table": table("Users, by name", _USERS, map(people.row, context["rows"])),
-        "bar": bar(request, "users", FILTERS, given),
+        "table": table(_("Users, by name"), _USERS, map(people.row, context["rows"])),
+        "bar": bar(request, _("users"), FILTERS, given),
     }
     context["filtered"] = text or show != "active"
     return page(request, "console/access/users.html", context)
@@ -96,7 +117,7 @@ def user_page(request: HttpRequest, username: str) -> HttpResponse:
     row = people.user(username)
     verbs = [
         (slug, label, sign)
-        for slug, (label, sign, _, _) in VERBS.items()
+        for slug, (label, sign, __, ___) in VERBS.items()
         if slug == ("switch-on" if not row.user.is_active else "switch-off")
         or (slug == "reset-factor" and row.second_factor)
         or slug == "end-sessions"
@@ -104,6 +125,7 @@ def user_page(request: HttpRequest, username: str) -> HttpResponse:
     context = {
         "row": row,
         "verbs": verbs,
+        "role": _role(row),
         "role_words": ROLE_WORDS[row.role.value if row.role else ""],
         "sessions": list(people.sessions(user_id=row.user.pk).order_by("-last_seen_at")[:50]),
         "methods": sessions.METHODS,
@@ -122,7 +144,8 @@ def user_new(request: HttpRequest) -> HttpResponse:
         # A reload posts the form again.
         if request.POST.get("once", "-") != request.session.get(_ONCE):
             notices.error(
-                request, "This form was already submitted. If the invitation is lost, create a new one on their page."
+                request,
+                _("This form was already submitted. If the invitation is lost, create a new one on their page."),
             )
             return see_other("console:users")
         try:
@@ -158,56 +181,72 @@ def user_edit(request: HttpRequest, username: str) -> HttpResponse:
         except WrongState as error:
             errors, status = problems(error), 409
         else:
-            notices.success(request, f"{username} is changed. It takes effect with their next request.")
+            notices.success(
+                request, _("{username} is changed. It takes effect with their next request.").format(username=username)
+            )
             return see_other("console:user", username)
     return page(request, "console/access/user_form.html", _form(request, row, errors), status=status)
 
 
 def _switch_off(request: HttpRequest, row: UserRow, reason: str) -> str:
     users.user_change(user_id=row.user.pk, actor=actor(request), reason=reason, is_active=False)
-    return f"{row.user.get_username()} is switched off and logged out everywhere."
+    return _("{name} is switched off and logged out everywhere.").format(name=row.user.get_username())
 
 
 def _switch_on(request: HttpRequest, row: UserRow, reason: str) -> str:
     users.user_change(user_id=row.user.pk, actor=actor(request), reason=reason, is_active=True)
-    return f"{row.user.get_username()} can log in again."
+    return _("{name} can log in again.").format(name=row.user.get_username())
 
 
 def _reset_factor(request: HttpRequest, row: UserRow, reason: str) -> str:
     second_factor.second_factor_remove(user=row.user, actor=actor(request), reason=reason)
-    return f"{row.user.get_username()} logs in without a second factor until they set up a new one."
+    said = _("{name} logs in without a second factor until they set up a new one.")
+    return said.format(name=row.user.get_username())
 
 
 def _end_sessions(request: HttpRequest, row: UserRow, reason: str) -> str:
     count = sessions.sessions_end(user=row.user, actor=actor(request), reason=reason)
-    return f"{count} session{'' if count == 1 else 's'} of {row.user.get_username()} ended."
+    said = ngettext("{count} session of {name} ended.", "{count} sessions of {name} ended.", count)
+    return said.format(count=count, name=row.user.get_username())
 
 
 Act = Callable[[HttpRequest, UserRow, str], str]
 # slug -> label, icon, what it does to the person, what is done.
 VERBS: dict[str, tuple[str, str, tuple[str, ...], Act]] = {
     "switch-off": (
-        "Switch off",
+        gettext_lazy("Switch off"),
         "ban",
-        ("They are logged out everywhere at once, and cannot log in.", "Their API tokens are refused from now on.",
-         "What they did remains recorded under their name. They can be switched on again."),
+        (
+            gettext_lazy("They are logged out everywhere at once, and cannot log in."),
+            gettext_lazy("Their API tokens are refused from now on."),
+            gettext_lazy("What they did remains recorded under their name. They can be switched on again."),
+        ),
         _switch_off,
     ),
-    "switch-on": ("Switch on", "check", ("They can log in again, and their API tokens work again.",), _switch_on),
+    "switch-on": (
+        gettext_lazy("Switch on"),
+        "check",
+        (gettext_lazy("They can log in again, and their API tokens work again."),),
+        _switch_on,
+    ),
     "reset-factor": (
-        "Reset second factor",
+        gettext_lazy("Reset second factor"),
         "shield-x",
-        ("Their device and their recovery codes are no longer accepted.",
-         "They log in with the password alone until they set up a new one: make sure that they asked for it."),
+        (
+            gettext_lazy("Their device and their recovery codes are no longer accepted."),
+            gettext_lazy(
+                "They log in with the password alone until they set up a new one: make sure that they asked for it."
+            ),
+        ),
         _reset_factor,
     ),
     "end-sessions": (
-        "End all sessions",
+        gettext_lazy("End all sessions"),
         "logout",
-        ("They must log in again everywhere. What they have typed and not sent is lost.",),
+        (gettext_lazy("They must log in again everywhere. What they have typed and not sent is lost."),),
         _end_sessions,
     ),
-}  # fmt: skip
+}
 
 
 @requires(SCOPE, methods=("GET", "POST"))
@@ -216,7 +255,7 @@ def user_verb(request: HttpRequest, username: str, verb: str) -> HttpResponse:
     row = people.user(username)
     known = VERBS.get(verb)
     if known is None:
-        raise Http404(f"There is no verb {verb}.")
+        raise Http404(_("There is no verb {verb}.").format(verb=verb))
     label, sign, effects, act = known
 
     def do() -> HttpResponse:
@@ -230,8 +269,8 @@ def user_verb(request: HttpRequest, username: str, verb: str) -> HttpResponse:
 
     back = reverse("console:user", args=[username])
     shown = {
-        "title": f"{label}: {username}",
-        "crumbs": [(reverse("console:users"), "Users"), (back, username)],
+        "title": _("{verb}: {name}").format(verb=label, name=username),
+        "crumbs": [(reverse("console:users"), _("Users")), (back, username)],
         "back": back,
         "effects": effects,
         "button": label,
@@ -248,7 +287,7 @@ def user_invite(request: HttpRequest, username: str) -> HttpResponse:
     if request.method == "POST":
         if request.POST.get("once", "-") != request.session.get(_ONCE):
             notices.error(
-                request, "This form was already submitted. An invitation is shown only once; create a new one."
+                request, _("This form was already submitted. An invitation is shown only once; create a new one.")
             )
             return see_other("console:user", username)
         del request.session[_ONCE]
@@ -272,7 +311,7 @@ def user_session_end(request: HttpRequest, username: str, reference: str) -> Htt
     except ApplicationError as error:
         notices.error(request, error.detail)
     else:
-        notices.success(request, "The session has ended.")
+        notices.success(request, _("The session has ended."))
     return see_other("console:user", username)
 
 
@@ -283,9 +322,9 @@ def _invited(request: HttpRequest, user: User, invitation: Invitation) -> HttpRe
     if request.POST.get("mail") == "on":
         error = users.invitation_mail(user=user, link=link, actor=actor(request))
         if not error:
-            notices.success(request, f"The invitation was sent to {user.email}.")
+            notices.success(request, _("The invitation was sent to {email}.").format(email=user.email))
             return see_other("console:user", username)
-        notices.error(request, f"The invitation was not sent by mail. {error}")
+        notices.error(request, _("The invitation was not sent by mail. {error}").format(error=error))
     context = {"username": username, "link": link, "days": days}
     return page(request, "console/access/user_invited.html", context)
 
@@ -333,20 +372,20 @@ def _partner(text: str) -> uuid.UUID | None:
     try:
         return read_id("par", text) if text else None
     except BadPublicId as error:
-        raise InvalidSubmission({"partner": ["This partner does not exist (any more)."]}) from error
+        raise InvalidSubmission({"partner": [_("This partner does not exist (any more).")]}) from error
 
 
 def _groups(texts: list[str]) -> list[uuid.UUID]:
     try:
         return [read_id("grp", text) for text in texts]
     except BadPublicId as error:
-        raise InvalidSubmission({"groups": ["One of these partner groups does not exist (any more)."]}) from error
+        raise InvalidSubmission({"groups": [_("One of these partner groups does not exist (any more).")]}) from error
 
 
 # --- partner groups ---
 
 
-_DELETE = '<a class="btn btn-sm" href="{}" data-dialog>{}Delete…<span class="visually-hidden"> {}</span></a>'
+_DELETE = '<a class="btn btn-sm" href="{}" data-dialog>{}{}<span class="visually-hidden"> {}</span></a>'
 
 
 def _group(group: PartnerGroup) -> SafeString:
@@ -354,14 +393,16 @@ def _group(group: PartnerGroup) -> SafeString:
 
 
 def _delete(group: PartnerGroup) -> SafeString:
-    return format_html(_DELETE, reverse("console:group-delete", args=[group.public_id]), icon("x"), group.name)
+    return format_html(
+        _DELETE, reverse("console:group-delete", args=[group.public_id]), icon("x"), _("Delete…"), group.name
+    )
 
 
 _GROUPS = (
-    Column("Name", _group),
-    Column("Partners", lambda group: group.size),
-    Column("Description", lambda group: group.description or "–"),
-    Column("Actions", _delete, "cell-end"),
+    Column(gettext_lazy("Name"), _group),
+    Column(gettext_lazy("Partners"), lambda group: group.size),
+    Column(gettext_lazy("Description"), lambda group: group.description or "–"),
+    Column(gettext_lazy("Actions"), _delete, "cell-end"),
 )
 
 
@@ -369,7 +410,7 @@ _GROUPS = (
 def group_list(request: HttpRequest) -> HttpResponse:
     """All groups, by name."""
     context = keyset_page(request, "console.groups", people.groups(), order=("name",), filters={})
-    context["table"] = table("Partner groups, by name", _GROUPS, context["rows"])
+    context["table"] = table(_("Partner groups, by name"), _GROUPS, context["rows"])
     return page(request, "console/access/groups.html", context)
 
 
@@ -392,19 +433,19 @@ def group_delete(request: HttpRequest, reference: str) -> HttpResponse:
 
     def do() -> HttpResponse:
         users.group_delete(group_id=group.pk, actor=actor(request), reason=posted(request, "reason"))
-        notices.success(request, f"The group {group.name} is deleted.")
+        notices.success(request, _("The group {name} is deleted.").format(name=group.name))
         return see_other("console:groups")
 
-    back = reverse("console:groups")
+    back, title = reverse("console:groups"), _("Delete {name}").format(name=group.name)
     shown = {
-        "title": f"Delete {group.name}",
-        "crumbs": [(back, "Partner groups")],
+        "title": title,
+        "crumbs": [(back, _("Partner groups"))],
         "back": back,
         "effects": [
-            f"Its partners stay as they are: {group.size} of them.",  # type: ignore[attr-defined]
-            "It can be deleted only when no user, token or rule is limited to it.",
+            _("Its partners stay as they are: {count} of them.").format(count=number(group.size)),  # type: ignore[attr-defined]
+            _("It can be deleted only when no user, token or rule is limited to it."),
         ],
-        "button": f"Delete {group.name}",
+        "button": title,
         "sign": "x",
     }
     return dialog(request, "console/parts/question.html", lambda: shown, do)
@@ -425,7 +466,7 @@ def _group_form(request: HttpRequest, group: PartnerGroup | None) -> HttpRespons
         except InvalidSubmission as error:
             errors = problems(error)
         else:
-            notices.success(request, f"The group {saved.name} is saved.")
+            notices.success(request, _("The group {name} is saved.").format(name=saved.name))
             return see_other("console:groups")
         given = {name: posted(request, name) for name in ("name", "description", "reason")}
         chosen = request.POST.getlist("partners")
@@ -442,4 +483,4 @@ def _parties(texts: list[str]) -> list[uuid.UUID]:
     try:
         return [read_id("par", text) for text in texts]
     except BadPublicId as error:
-        raise InvalidSubmission({"partners": ["One of these is not a partner (any more)."]}) from error
+        raise InvalidSubmission({"partners": [_("One of these is not a partner (any more).")]}) from error

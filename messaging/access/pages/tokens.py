@@ -12,6 +12,7 @@ from django.urls import reverse
 from django.utils import timezone
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
+from django.utils.translation import gettext as _
 from django.views.decorators.debug import sensitive_variables
 
 from messaging.access.selectors.reach import read_id
@@ -25,7 +26,8 @@ from messaging.overview.selectors import records
 from messaging.templatetags.hub import ago, icon, middle, state
 from rmhub import clock
 from rmhub.ids import BadPublicId
-from rmhub.roles import ABOUT, OPERATOR_SCOPES, ORDER, SCOPES, VIEWER_SCOPES
+from rmhub.language import gettext_lazy
+from rmhub.roles import ABOUT, NAMES, OPERATOR_SCOPES, ORDER, SCOPES, VIEWER_SCOPES
 
 _DAYS = (30, 90, 180, 365)
 _ONCE = "token_form"
@@ -39,8 +41,11 @@ def _name(token: ApiToken) -> SafeString:
 def _scopes(token: ApiToken) -> SafeString:
     scopes = format_html_join("", '<span class="scope mono">{}</span>', ((scope,) for scope in token.scopes))
     groups, networks = ", ".join(group.name for group in token.groups.all()), ", ".join(token.networks)
-    only = format_html('<div class="text-faint">only partners of {}</div>', groups) if groups else ""
-    where = format_html('<div class="text-faint">from <span class="mono">{}</span></div>', networks) if networks else ""
+    only = where = SafeString("")
+    if groups:
+        only = format_html('<div class="text-faint">{}</div>', _("only partners of {names}").format(names=groups))
+    if networks:
+        where = format_html('<div class="text-faint">{} <span class="mono">{}</span></div>', _("from"), networks)
     return format_html("{}{}{}", scopes, only, where)
 
 
@@ -53,23 +58,25 @@ def _state(token: ApiToken) -> str:
     return "ends-soon" if token.expires_at <= now + tokens.ENDS_SOON else "in-force"
 
 
-_REVOKE = '<a class="btn btn-sm" href="{}" data-dialog>{}Revoke…<span class="visually-hidden"> {}</span></a>'
+_REVOKE = '<a class="btn btn-sm" href="{}" data-dialog>{}{}<span class="visually-hidden"> {}</span></a>'
 
 
 def _revoke(token: ApiToken) -> SafeString | str:
     if _state(token) in ("revoked", "ended"):
         return ""
-    return format_html(_REVOKE, reverse("console:token-revoke", args=[token.public_id]), icon("ban"), token.name)
+    return format_html(
+        _REVOKE, reverse("console:token-revoke", args=[token.public_id]), icon("ban"), _("Revoke…"), token.name
+    )
 
 
 _COLUMNS = (
-    Column("Name", _name),
-    Column("Owner", lambda token: token.owner.get_username()),
-    Column("Scopes", _scopes, "scopes"),
-    Column("State", lambda token: state("token", _state(token)), "nowrap"),
-    Column("Expires", lambda token: f"{timezone.localtime(token.expires_at):%Y-%m-%d}", "nowrap"),
-    Column("Last used", lambda token: ago(token.last_used_at, "never"), "nowrap"),
-    Column("Actions", _revoke, "cell-end"),
+    Column(gettext_lazy("Name"), _name),
+    Column(gettext_lazy("Owner"), lambda token: token.owner.get_username()),
+    Column(gettext_lazy("Scopes"), _scopes, "scopes"),
+    Column(gettext_lazy("State"), lambda token: state("token", _state(token)), "nowrap"),
+    Column(gettext_lazy("Expires"), lambda token: f"{timezone.localtime(token.expires_at):%Y-%m-%d}", "nowrap"),
+    Column(gettext_lazy("Last used"), lambda token: ago(token.last_used_at, _("never")), "nowrap"),
+    Column(gettext_lazy("Actions"), _revoke, "cell-end"),
 )
 
 
@@ -77,17 +84,17 @@ _COLUMNS = (
 def token_list(request: HttpRequest) -> HttpResponse:
     """All tokens, newest first; never a secret."""
     context = keyset_page(request, "console.tokens", records.tokens(), order=("-id",), filters={})
-    context["table"] = table("API tokens, newest first", _COLUMNS, context["rows"])
+    context["table"] = table(_("API tokens, newest first"), _COLUMNS, context["rows"])
     return page(request, "console/access/tokens.html", context)
 
 
 # What applications usually need: name -> (label, scopes).
 PRESETS: Mapping[str, tuple[str, frozenset[str]]] = {
-    "submit": ("Submit only", frozenset({"messages:write"})),
-    "follow": ("Submit and read", frozenset({"messages:write", "messages:read", "events:read"})),
-    "take": ("Take documents", frozenset({"deliveries:take", "deliveries:read", "payloads:read"})),
-    "watch": ("Watch", VIEWER_SCOPES),
-    "operate": ("Operate", OPERATOR_SCOPES),
+    "submit": (gettext_lazy("Submit only"), frozenset({"messages:write"})),
+    "follow": (gettext_lazy("Submit and read"), frozenset({"messages:write", "messages:read", "events:read"})),
+    "take": (gettext_lazy("Take documents"), frozenset({"deliveries:take", "deliveries:read", "payloads:read"})),
+    "watch": (gettext_lazy("Watch"), VIEWER_SCOPES),
+    "operate": (gettext_lazy("Operate"), OPERATOR_SCOPES),
 }
 
 
@@ -103,7 +110,7 @@ def token_new(request: HttpRequest) -> HttpResponse:
         if request.POST.get("once", "-") != request.session.get(_ONCE):
             notices.error(
                 request,
-                "This form was already submitted. A secret is shown only once; create another token if it is lost.",
+                _("This form was already submitted. A secret is shown only once; create another token if it is lost."),
             )
             return see_other("console:tokens")
         days = request.POST.get("days", "")
@@ -122,7 +129,7 @@ def token_new(request: HttpRequest) -> HttpResponse:
         except InvalidSubmission as error:
             errors = problems(error)
         except BadPublicId:
-            errors = [("groups", "One of these partner groups does not exist (any more).")]
+            errors = [("groups", _("One of these partner groups does not exist (any more)."))]
         else:
             del request.session[_ONCE]
             return page(request, "console/access/token_made.html", {"token": token, "secret": secret})
@@ -133,7 +140,7 @@ def token_new(request: HttpRequest) -> HttpResponse:
         "chosen": chosen,
         "once": request.session[_ONCE],
         "days": _DAYS,
-        "usual": [(name, label) for name, (label, _) in PRESETS.items()],
+        "usual": [(name, label) for name, (label, __) in PRESETS.items()],
         "preset": request.GET.get("preset", ""),
         "groups": _scope_groups(),
         "partner_groups": records.token_groups(),
@@ -152,18 +159,18 @@ def token_revoke(request: HttpRequest, reference: str) -> HttpResponse:
             tokens.token_revoke(token_id=token.pk, actor=actor(request), reason=posted(request, "reason"))
         except WrongState as error:
             raise InvalidSubmission({"": [error.detail]}) from error
-        notices.success(request, f"Token {token.name} is revoked.")
+        notices.success(request, _("Token {name} is revoked.").format(name=token.name))
         return see_other("console:tokens")
 
-    title, back = f"Revoke {token.name}", reverse("console:tokens")
+    title, back = _("Revoke {name}").format(name=token.name), reverse("console:tokens")
     shown = {
         "title": title,
-        "crumbs": [(back, "API tokens")],
+        "crumbs": [(back, _("API tokens"))],
         "effects": (
-            "From now on the API refuses it. Applications that use it stop working.",
-            format_html("Last used: {}.", ago(token.last_used_at, "never")),
+            _("From now on the API refuses it. Applications that use it stop working."),
+            format_html(_("Last used: {}."), ago(token.last_used_at, _("never"))),
         ),
-        "forever": "A revoked token stays revoked.",
+        "forever": _("A revoked token stays revoked."),
         "back": back,
         "sign": "ban",
         "button": title,
@@ -175,6 +182,6 @@ def _scope_groups() -> list[tuple[str, list[tuple[str, str]]]]:
     """Scopes, with what each allows, by the role that first has them."""
     groups, seen = [], set[str]()
     for role in ORDER:
-        groups.append((role.value, [(scope, ABOUT[scope]) for scope in sorted(SCOPES[role] - seen)]))
+        groups.append((NAMES[role], [(scope, ABOUT[scope]) for scope in sorted(SCOPES[role] - seen)]))
         seen |= SCOPES[role]
     return groups

@@ -5,9 +5,11 @@ from __future__ import annotations
 import uuid
 from dataclasses import dataclass, field
 
+from django.conf import settings
 from django.contrib.auth.models import User
 from django.contrib.sessions.models import Session
 from django.db.models import Count, Exists, OuterRef, Prefetch, Q, QuerySet
+from django.utils.translation import gettext as _
 
 from messaging.exceptions import NotFound
 from messaging.models import Access, AuditEntry, OpenIdAccount, Preference, SavedView, SecondFactor, UserSession
@@ -83,7 +85,7 @@ def user(username: str) -> UserRow:
     """One person, by user name. Raises NotFound."""
     found = users().filter(username=username).first() if "\x00" not in username else None
     if found is None:
-        raise NotFound(f"There is no user {username[:150]}.")
+        raise NotFound(_("There is no user {name}.").format(name=username[:150]))
     return row(found)
 
 
@@ -91,7 +93,7 @@ def partner_of(user: User) -> Party:
     """Whose portal somebody of a partner sees. Raises NotFound."""
     access = Access.objects.select_related("partner").filter(user=user).first()
     if access is None or access.partner is None:
-        raise NotFound("You are not of a partner.")
+        raise NotFound(_("You are not of a partner."))
     return access.partner
 
 
@@ -117,7 +119,7 @@ def group(group_id: uuid.UUID) -> PartnerGroup:
     members = Prefetch("partners", queryset=limit(Party.objects.order_by("name"), "pk"))
     found = groups().prefetch_related(members).filter(pk=group_id).first()
     if found is None:
-        raise NotFound(f"There is no partner group {public_id('grp', group_id)}.")
+        raise NotFound(_("There is no partner group {id}.").format(id=public_id("grp", group_id)))
     return found
 
 
@@ -134,6 +136,11 @@ def preferences_of(user_id: int) -> Preference:
     return Preference.objects.filter(pk=user_id).first() or Preference()
 
 
+def language_of(user_id: int) -> str:
+    """The language in which mails to this person are written: theirs, else the hub's."""
+    return preferences_of(user_id).language or settings.RMHUB_LANGUAGE
+
+
 def saved_views(user_id: int, *, page: str = "") -> QuerySet[SavedView]:
     """One's own and the team's, with their owners. Not ordered; pages by ("id",)."""
     found = SavedView.objects.select_related("owner").filter(Q(owner=user_id) | Q(shared=True))
@@ -145,8 +152,8 @@ def saved_view(user_id: int, reference: str | uuid.UUID) -> SavedView:
     try:
         key = reference if isinstance(reference, uuid.UUID) else read_public_id("view", reference)
     except BadPublicId as error:
-        raise NotFound(f"There is no saved view {reference}.") from error
+        raise NotFound(_("There is no saved view {reference}.").format(reference=reference)) from error
     found = saved_views(user_id).filter(pk=key).first()
     if found is None:
-        raise NotFound(f"There is no saved view {reference}.")
+        raise NotFound(_("There is no saved view {reference}.").format(reference=reference))
     return found

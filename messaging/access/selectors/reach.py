@@ -16,6 +16,7 @@ from typing import Any
 
 from django.db.models import BooleanField, Case, Exists, Func, Model, OuterRef, Q, QuerySet, UUIDField, Value, When
 from django.db.models.functions import Right
+from django.utils.translation import gettext as _
 
 from messaging.exceptions import NotFound
 from messaging.models import (
@@ -134,14 +135,14 @@ def check(values: Any, *, depth: int = 0) -> None:
     if visibility.visible() is None:
         return
     if depth > _DEEPEST:
-        raise NotFound("What was sent is nested too deeply to be looked through.")
+        raise NotFound(_("What was sent is nested too deeply to be looked through."))
     if isinstance(values, str):
         text = values.strip()
         if (named := parse(text)) is not None and named[0]:
             _require(named[0], named[1], text)
         number = _INCIDENT.fullmatch(text)
         if number and not OWNED["inc"].within(Incident.objects.filter(number=int(number[1]))).exists():
-            raise NotFound(f"There is no {text}.")
+            raise NotFound(_("There is no {text}.").format(text=text))
     elif isinstance(values, Mapping):
         check(list(values.values()), depth=depth + 1)
     elif isinstance(values, list | tuple):
@@ -190,4 +191,4 @@ def _require(prefix: str, key: uuid.UUID, text: str) -> None:
         return
     kinds = [kind, _LEFT] if prefix == "msg" else [kind]
     if not any(one.within(one.model._default_manager.filter(pk=key)).exists() for one in kinds):
-        raise NotFound(f"There is no {text}.")
+        raise NotFound(_("There is no {text}.").format(text=text))

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from datetime import UTC
 
 from django.db import connection, transaction
+from django.utils.translation import gettext as _
 
 from messaging.exceptions import InvalidSubmission
 from messaging.journal import events, incidents
@@ -146,7 +147,7 @@ def verify(*, first: int = 1, limit: int | None = None, expect: Head | None = No
     `first` below 1.
     """
     if first < 1:
-        raise InvalidSubmission({"first": ["Numbers of entries begin at 1."]})
+        raise InvalidSubmission({"first": [_("Numbers of entries begin at 1.")]})
     found = Verdict(head=head(), unsealed=AuditEntry.objects.filter(number=None).count())
     oldest = AuditEntry.objects.filter(number__isnull=False).order_by("number").values_list("number", flat=True).first()
     found.begins_at = int(oldest or 0)
@@ -156,11 +157,11 @@ def verify(*, first: int = 1, limit: int | None = None, expect: Head | None = No
         if found.first == 0:
             found.first = entry.number
         if entry.number != number:
-            missing = f"{number}" if entry.number == number + 1 else f"{number} to {entry.number - 1}"
-            _broken(found, Break(entry.number - 1, "", f"Missing: {missing}."))
+            said = _("Missing: {first}.") if entry.number == number + 1 else _("Missing: {first} to {last}.")
+            _broken(found, Break(entry.number - 1, "", said.format(first=number, last=entry.number - 1)))
             before = ""
         if before and digest(entry, before) != entry.digest:
-            _broken(found, Break(entry.number, entry.public_id, "It is not what was sealed."))
+            _broken(found, Break(entry.number, entry.public_id, _("It is not what was sealed.")))
         before, number = entry.digest, entry.number + 1
         found.checked += 1
         found.last = entry.number
@@ -234,7 +235,9 @@ def _expected(found: Verdict, expect: Head) -> None:
     if expect.number == 0:
         return
     if known is None:
-        why = f"Missing: the chain ends at {found.head.number}." if expect.number > found.head.number else "Missing."
+        why = _("Missing.")
+        if expect.number > found.head.number:
+            why = _("Missing: the chain ends at {number}.").format(number=found.head.number)
         found.breaks.append(Break(expect.number, "", why))
     elif known != expect.digest:
-        found.breaks.append(Break(expect.number, "", "Its digest is not the one that was written down."))
+        found.breaks.append(Break(expect.number, "", _("Its digest is not the one that was written down.")))

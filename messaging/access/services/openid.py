@@ -25,6 +25,7 @@ from authlib.integrations.requests_client import OAuth2Session  # type: ignore[i
 from django.conf import settings
 from django.contrib.auth.models import Group, User
 from django.db import transaction
+from django.utils.translation import gettext as _
 from joserfc import jwt
 from joserfc.errors import JoseError
 from joserfc.jwk import KeySet
@@ -93,12 +94,12 @@ def exchange(*, redirect_uri: str, answer: Mapping[str, str], state: str, nonce:
     """The claims of the person who came back from the provider, all checked. Raises OpenIdFailed."""
     # First of all: without it anybody's link could put words of theirs on our log-in page.
     if not state or not secrets.compare_digest(answer.get("state", "").encode(), state.encode()):
-        raise OpenIdFailed("This log-in was begun somewhere else, or too long ago: begin it again.")
+        raise OpenIdFailed(_("This log-in was begun somewhere else, or too long ago: begin it again."))
     if refusal := answer.get("error"):
         said = answer.get("error_description") or refusal
-        raise OpenIdFailed(f"The provider refused: {said[:200]}")
+        raise OpenIdFailed(_("The provider refused: {said}").format(said=said[:200]))
     if not answer.get("code"):
-        raise OpenIdFailed("The provider sent no code: begin the log-in again.")
+        raise OpenIdFailed(_("The provider sent no code: begin the log-in again."))
     provider = _provider()
     give_back()
     try:
@@ -106,7 +107,7 @@ def exchange(*, redirect_uri: str, answer: Mapping[str, str], state: str, nonce:
             provider.token, code=answer["code"], code_verifier=verifier, timeout=TIMEOUT, allow_redirects=False
         )
     except (requests.RequestException, AuthlibBaseError, ValueError) as error:
-        raise _failed("The provider did not take the code.", error) from error
+        raise _failed(_("The provider did not take the code."), error) from error
     return _claims(provider, str(tokens.get("id_token") or ""), nonce)
 
 
@@ -123,11 +124,11 @@ def login(*, claims: Mapping[str, Any], actor: Actor) -> User:
         account = accounts.filter(issuer=issuer, subject=subject).first()
         if account is None:
             user = _adopted(claims, actor)
-            account, _ = OpenIdAccount.objects.get_or_create(
+            account, __ = OpenIdAccount.objects.get_or_create(
                 issuer=issuer, subject=subject, defaults={"user": user, "created_at": now}
             )
         if not account.user.is_active:
-            raise OpenIdFailed("Your user is switched off here. An admin can switch it on again.")
+            raise OpenIdFailed(_("Your user is switched off here. An admin can switch it on again."))
         account.last_login_at = now
         account.save(update_fields=["last_login_at"])
         _role(account.user, claims, actor)
@@ -161,7 +162,7 @@ def _adopted(claims: Mapping[str, Any], actor: Actor) -> User:
         return user
     # Whoever has a password here, or another account there, is perhaps somebody else of the same name.
     if user.has_usable_password() or OpenIdAccount.objects.filter(user=user).exists():
-        raise OpenIdFailed(f"There is another user {name} here: ask an admin to resolve this.")
+        raise OpenIdFailed(_("There is another user {name} here: ask an admin to resolve this.").format(name=name))
     audit.record(actor, "user.link_openid", user, reason="Invited under this name.")
     return user
 
@@ -218,11 +219,11 @@ def _claims(provider: Provider, text: str, nonce: str) -> dict[str, Any]:
             token = jwt.decode(text, provider.keys, algorithms=_ALGORITHMS)
         registry.validate(token.claims)
     except (JoseError, ValueError) as error:
-        raise _failed("The provider's ID token about you cannot be verified.", error) from error
+        raise _failed(_("The provider's ID token about you cannot be verified."), error) from error
     claims: dict[str, Any] = dict(token.claims)
     audience = claims["aud"]
     if isinstance(audience, list) and len(audience) > 1 and claims.get("azp") != settings.RMHUB_OIDC_CLIENT_ID:
-        raise OpenIdFailed("The provider's ID token about you is meant for another application.")
+        raise OpenIdFailed(_("The provider's ID token about you is meant for another application."))
     return claims
 
 
@@ -246,7 +247,7 @@ def _provider(*, anew: bool = False) -> Provider:
     except (requests.RequestException, JoseError, ValueError, KeyError, TypeError) as error:
         with _lock:
             _failures[issuer] = clock.now()
-        raise _failed("The provider cannot be reached, or is not set up correctly.", error) from error
+        raise _failed(_("The provider cannot be reached, or is not set up correctly."), error) from error
     provider = Provider(issuer, ends[0], ends[1], keys)
     with _lock:
         _known[issuer] = (at, provider)
@@ -263,8 +264,10 @@ def _refuse_early(issuer: str) -> None:
     left = LEFT_ALONE - (clock.now() - failed).total_seconds()
     if 0 < left <= LEFT_ALONE:
         raise OpenIdFailed(
-            "The provider could not be reached a moment ago, or is not set up correctly. "
-            f"The hub asks it again in {math.ceil(left)} s; an admin finds the cause in the hub's log."
+            _(
+                "The provider could not be reached a moment ago, or is not set up correctly. "
+                "The hub asks it again in {seconds} s; an admin finds the cause in the hub's log."
+            ).format(seconds=math.ceil(left))
         )
 
 
@@ -292,4 +295,6 @@ def _check_address(url: str) -> None:
 
 def _failed(sentence: str, error: Exception) -> OpenIdFailed:
     log.warning("OpenID log-in failed", extra={"action": "openid_failed", "error": str(error)[:300]})
-    return OpenIdFailed(f"{sentence} Try again; if it stays so, an admin finds the cause in the hub's log.")
+    return OpenIdFailed(
+        _("{sentence} Try again; if it stays so, an admin finds the cause in the hub's log.").format(sentence=sentence)
+    )

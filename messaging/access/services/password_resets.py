@@ -12,9 +12,13 @@ from datetime import timedelta
 from django.conf import settings
 from django.contrib.auth.models import User
 from django.db.models import Q
+from django.utils import translation
+from django.utils.translation import gettext as _
+from django.utils.translation import ngettext
 from django.views.decorators.debug import sensitive_variables
 
 from messaging import dispatch, mailing
+from messaging.access.selectors import people
 from messaging.access.services import users
 from messaging.console_links import invitation_link
 from messaging.exceptions import InvalidSubmission
@@ -38,7 +42,7 @@ def reset_ask(*, who: str, actor: Actor) -> str:
     """
     text = who.strip()
     if not text or len(text) > 254 or not text.isprintable():
-        raise InvalidSubmission({"who": ["Enter your user name or your mail address."]})
+        raise InvalidSubmission({"who": [_("Enter your user name or your mail address.")]})
     now = clock.now()
     asked = PasswordReset(
         asked_for=text, address=actor.address[:64], request_id=actor.request_id[:80], created_at=now, due_at=now
@@ -83,15 +87,30 @@ def _mail(user: User, asked: PasswordReset) -> str:
         return ""
     name, days = settings.RMHUB_NAME, settings.PASSWORD_RESET_TIMEOUT // 86_400
     link = invitation_link(users.invitation(user))
+    with translation.override(people.language_of(user.pk)):
+        subject = _("Your password for {hub}").format(hub=name)
+        address = asked.address or _("unknown")
+        lines = (
+            _("Somebody, from the address {address}, has asked for a new password for {hub}.").format(
+                address=address, hub=name
+            ),
+            "",
+            _("Your user name: {name}").format(name=user.get_username()),
+            _("Set a new password here:"),
+            "",
+            link,
+            "",
+            ngettext(
+                "The link works once, and for {days} day. Your old password holds until then. "
+                "If it was not you, you need do nothing.",
+                "The link works once, and for {days} days. Your old password holds until then. "
+                "If it was not you, you need do nothing.",
+                days,
+            ).format(days=days),
+            "",
+        )
     give_back()
-    error = mailing.send(
-        [user.email],
-        f"Your password for {name}",
-        f"Somebody, from the address {asked.address or 'unknown'}, has asked for a new password for {name}.\n\n"
-        f"Your user name: {user.get_username()}\nSet a new password here:\n\n{link}\n\n"
-        f"The link works once, and for {days} days. Your old password holds until then. "
-        "If it was not you, you need do nothing.\n",
-    )
+    error = mailing.send([user.email], subject, "\n".join(lines))
     actor = replace(audit.SYSTEM, address=asked.address, request_id=asked.request_id)
     audit.record(actor, _VERB, user, after={"sent": not error, "error": error[:200]})
     return error

@@ -15,6 +15,7 @@ from zoneinfo import available_timezones
 from django.conf import settings
 from django.contrib.auth.models import User
 from django.db import IntegrityError, transaction
+from django.utils.translation import gettext as _
 
 from messaging.exceptions import InvalidSubmission, NotFound, Stale
 from messaging.journal import audit
@@ -22,6 +23,7 @@ from messaging.journal.audit import Actor
 from messaging.models import Preference, SavedView
 from rmhub import clock
 from rmhub.ids import public_id
+from rmhub.language import number
 
 SHARE = "views:share"
 MOST = 200  # of one person
@@ -47,12 +49,14 @@ def preference_update(
     """
     errors: dict[str, list[str]] = {}
     if zone is not None and zone not in ("UTC", "local") and zone not in available_timezones():
-        errors["zone"] = ["UTC, local (the browser's), or an IANA name such as Europe/Berlin."]
+        errors["zone"] = [_("UTC, local (the browser's), or an IANA name such as Europe/Berlin.")]
     if language and language not in dict(settings.LANGUAGES):
-        errors["language"] = [f"One of {', '.join(dict(settings.LANGUAGES))}, or empty for the browser's."]
+        errors["language"] = [
+            _("One of {names}, or empty for the browser's.").format(names=", ".join(dict(settings.LANGUAGES)))
+        ]
     for name, hidden in (columns or {}).items():
         if not all(_COLUMN.fullmatch(text) for text in (name, *(hidden or ()))) or len(hidden or ()) > _MOST_COLUMNS:
-            errors["columns"] = ["Names of lists, each with the names of its columns that are hidden."]
+            errors["columns"] = [_("Names of lists, each with the names of its columns that are hidden.")]
     if errors:
         raise InvalidSubmission(errors)
     with transaction.atomic():
@@ -70,7 +74,7 @@ def preference_update(
             else:
                 row.columns[name] = list(dict.fromkeys(hidden))
         if len(row.columns) > _MOST_COLUMNS:
-            raise InvalidSubmission({"columns": [f"At most {_MOST_COLUMNS} lists."]})
+            raise InvalidSubmission({"columns": [_("At most {count} lists.").format(count=_MOST_COLUMNS)]})
         row.save()
     return row
 
@@ -104,7 +108,9 @@ def view_create(
         row = mine.filter(page=page, name=name).first()
         if row is None:
             if mine.count() >= MOST:
-                raise InvalidSubmission({"name": [f"You have {MOST} saved views: delete one first."]})
+                raise InvalidSubmission(
+                    {"name": [_("You have {count} saved views: delete one first.").format(count=MOST)]}
+                )
             row = SavedView(owner=owner, page=page, name=name, created_at=now)
         before = _facts(row) if row.shared else {}
         if is_default:
@@ -141,11 +147,15 @@ def view_update(
         if shared is not None and shared != row.shared:
             _may_share(True, scopes)
             if row.owner_id != user.pk:
-                raise InvalidSubmission({"shared": ["Only its owner takes it back from the team; you may delete it."]})
+                raise InvalidSubmission(
+                    {"shared": [_("Only its owner takes it back from the team; you may delete it.")]}
+                )
             row.shared = shared
         if is_default is not None:
             if row.owner_id != user.pk:
-                raise InvalidSubmission({"is_default": ["Only one's own view can be the default: save it as yours."]})
+                raise InvalidSubmission(
+                    {"is_default": [_("Only one's own view can be the default: save it as yours.")]}
+                )
             if is_default:
                 SavedView.objects.filter(owner=user, page=row.page, is_default=True).update(is_default=False)
             row.is_default = is_default
@@ -154,7 +164,7 @@ def view_update(
             with transaction.atomic():
                 row.save()
         except IntegrityError as error:
-            raise InvalidSubmission({"name": ["There is a view of this name already."]}) from error
+            raise InvalidSubmission({"name": [_("There is a view of this name already.")]}) from error
         if before or row.shared:
             audit.record(actor, "view.update", row, before=before, after=_facts(row))
     return row
@@ -179,17 +189,17 @@ def revision(view: SavedView) -> int:
 def _locked(view_id: uuid.UUID, user: User, scopes: Iterable[str], expected: int | None) -> SavedView:
     row = SavedView.objects.select_for_update(of=("self",)).select_related("owner").filter(pk=view_id).first()
     if row is None or (row.owner_id != user.pk and not row.shared):
-        raise NotFound(f"There is no saved view {public_id('view', view_id)}.")
+        raise NotFound(_("There is no saved view {id}.").format(id=public_id("view", view_id)))
     if row.owner_id != user.pk:
         _may_share(True, scopes)
     if expected is not None and expected != revision(row):
-        raise Stale("Somebody has changed this view meanwhile: look at it again.", version=revision(row))
+        raise Stale(_("Somebody has changed this view meanwhile: look at it again."), version=revision(row))
     return row
 
 
 def _may_share(shared: bool, scopes: Iterable[str]) -> None:
     if shared and SHARE not in set(scopes):
-        raise InvalidSubmission({"shared": ["Views of the team need the role operator (scope views:share)."]})
+        raise InvalidSubmission({"shared": [_("Views of the team need the role operator (scope views:share).")]})
 
 
 def _checked(*, page: str, name: str, query: str) -> tuple[str, str]:
@@ -197,16 +207,16 @@ def _checked(*, page: str, name: str, query: str) -> tuple[str, str]:
     errors: dict[str, list[str]] = {}
     name = name.strip()
     if not _PAGE.fullmatch(page):
-        errors["page"] = ["The name of a list, such as messages."]
+        errors["page"] = [_("The name of a list, such as messages.")]
     if not 1 <= len(name) <= 80 or _CONTROL.search(name):
-        errors["name"] = ["Give it a name of at most 80 characters."]
+        errors["name"] = [_("Give it a name of at most 80 characters.")]
     kept = ""
     try:
         kept = canonical(query)
     except ValueError:
-        errors["query"] = ["This is not a query string."]
+        errors["query"] = [_("This is not a query string.")]
     if len(kept) > 2000 or _CONTROL.search(kept):
-        errors["query"] = ["At most 2,000 characters of filters."]
+        errors["query"] = [_("At most {count} characters of filters.").format(count=number(2000))]
     if errors:
         raise InvalidSubmission(errors)
     return name, kept

@@ -18,6 +18,7 @@ import segno
 from django.conf import settings
 from django.contrib.auth.models import User
 from django.db import transaction
+from django.utils.translation import gettext as _
 from django.views.decorators.debug import sensitive_variables
 
 from messaging.exceptions import InvalidSubmission, NotFound, WrongState
@@ -59,7 +60,7 @@ def enrolment(user: User) -> Enrolment:
         User.objects.select_for_update().get(pk=user.pk)
         row = SecondFactor.objects.filter(user=user).first()
         if row is not None and row.confirmed_at is not None:
-            raise WrongState("You have a second factor already: remove it first.", state="in_use")
+            raise WrongState(_("You have a second factor already: remove it first."), state="in_use")
         if row is None:
             secret = pyotp.random_base32()
             row = SecondFactor(user=user, secret_encrypted=secrets.encrypt(secret), created_at=clock.now())
@@ -78,9 +79,9 @@ def second_factor_confirm(*, user: User, code: str, actor: Actor) -> list[str]:
     with transaction.atomic():
         row = SecondFactor.objects.select_for_update().filter(user=user).first()
         if row is None:
-            raise NotFound("Start again: there is no secret to confirm.")
+            raise NotFound(_("Start again: there is no secret to confirm."))
         if row.confirmed_at is not None:
-            raise WrongState("It is in use already.", state="in_use")
+            raise WrongState(_("It is in use already."), state="in_use")
         _take(row, code)
         codes = _recovery(row)
         row.confirmed_at = clock.now()
@@ -95,7 +96,7 @@ def second_factor_check(*, user: User, code: str) -> str:
     with transaction.atomic():
         row = SecondFactor.objects.select_for_update().filter(user=user, confirmed_at__isnull=False).first()
         if row is None:
-            raise InvalidSubmission({"code": ["There is no second factor."]})
+            raise InvalidSubmission({"code": [_("There is no second factor.")]})
         used = _hashed(code)
         if used in row.recovery:
             row.recovery = [left for left in row.recovery if left != used]
@@ -112,7 +113,7 @@ def recovery_codes_renew(*, user: User, actor: Actor) -> list[str]:
     with transaction.atomic():
         row = SecondFactor.objects.select_for_update().filter(user=user, confirmed_at__isnull=False).first()
         if row is None:
-            raise NotFound("There is no second factor.")
+            raise NotFound(_("There is no second factor."))
         codes = _recovery(row)
         row.save(update_fields=["recovery"])
         audit.record(actor, "user.renew_recovery_codes", user)
@@ -123,9 +124,9 @@ def second_factor_remove(*, user: User, actor: Actor, reason: str) -> None:
     """Takes it away: by its owner, or by an admin when the device is lost. Raises NotFound."""
     audit.require_reason(reason)
     with transaction.atomic():
-        dropped, _ = SecondFactor.objects.filter(user=user).delete()
+        dropped, __ = SecondFactor.objects.filter(user=user).delete()
         if not dropped:
-            raise NotFound(f"{user.get_username()} has no second factor.")
+            raise NotFound(_("{name} has no second factor.").format(name=user.get_username()))
         audit.record(actor, "user.reset_second_factor", user, reason=reason)
 
 
@@ -140,7 +141,7 @@ def _take(row: SecondFactor, code: str) -> None:
                 row.last_step = candidate
                 return
     raise InvalidSubmission(
-        {"code": ["This code is not right, or was used before. Wait for the next one; is the device's clock right?"]}
+        {"code": [_("This code is not right, or was used before. Wait for the next one; is the device's clock right?")]}
     )
 
 

@@ -15,6 +15,7 @@ from django.contrib.auth.models import User
 from django.contrib.sessions.backends.base import SessionBase
 from django.contrib.sessions.models import Session
 from django.db import connection, transaction
+from django.utils.translation import gettext as _
 
 from messaging.exceptions import NotFound
 from messaging.journal import audit
@@ -106,7 +107,7 @@ def session_end(*, session_id: uuid.UUID, actor: Actor, reason: str = "", of: Us
         found = UserSession.objects.select_for_update(of=("self",)).select_related("user").filter(pk=session_id)
         row = (found if of is None else found.filter(user=of)).first()
         if row is None:
-            raise NotFound(f"There is no session {public_id('ses', session_id)}: it has ended.")
+            raise NotFound(_("There is no session {id}: it has ended.").format(id=public_id("ses", session_id)))
         _end(row.user, [row.session_key])
         audit.record(actor, "user.end_session", row.user, reason=reason, before={"address": row.address})
     return row

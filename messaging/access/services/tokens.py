@@ -22,6 +22,7 @@ from django.contrib.auth.models import User
 from django.contrib.postgres.expressions import ArraySubquery
 from django.db import transaction
 from django.db.models import OuterRef, Q
+from django.utils.translation import gettext as _
 from django.views.decorators.debug import sensitive_variables
 
 from messaging.choices import Interface
@@ -106,33 +107,41 @@ def token_create(
     errors: dict[str, list[str]] = {}
     user = owner if isinstance(owner, User) else User.objects.filter(username=owner).first()
     if user is None or not scopes_of(user):
-        errors["owner"] = [f"There is no active user {owner} with a role."]
+        errors["owner"] = [_("There is no active user {owner} with a role.").format(owner=owner)]
     if not name.strip():
-        errors["name"] = ["Give it a name, such as the application that will use it."]
+        errors["name"] = [_("Give it a name, such as the application that will use it.")]
     elif len(name.strip()) > 80:
-        errors["name"] = ["At most 80 characters."]
+        errors["name"] = [_("At most 80 characters.")]
     wished = sorted(set(scopes))
     refused = _refused(wished, user, granted_by)
     if refused:
         errors["scopes"] = refused
     from_where, strange = _networks(networks)
     if strange:
-        errors["networks"] = [f"No address or network: {', '.join(strange)}. Such as 192.0.2.7 or 10.1.0.0/16."]
+        errors["networks"] = [
+            _("No address or network: {names}. Such as 192.0.2.7 or 10.1.0.0/16.").format(names=", ".join(strange))
+        ]
     elif len(from_where) > MAX_NETWORKS:
-        errors["networks"] = [f"At most {MAX_NETWORKS}."]
+        errors["networks"] = [_("At most {count}.").format(count=MAX_NETWORKS)]
     elif made_with is not None and (beyond := _beyond(from_where, made_with.networks)):
-        errors["networks"] = [f"{beyond} The token that you use is good from {', '.join(made_with.networks)} only."]
+        errors["networks"] = [
+            _("{beyond} The token that you use is good from {names} only.").format(
+                beyond=beyond, names=", ".join(made_with.networks)
+            )
+        ]
     wanted = set(groups)
     limited_to = list(PartnerGroup.objects.filter(pk__in=wanted))
     if len(limited_to) < len(wanted):
-        errors["groups"] = ["One of these partner groups does not exist (any more)."]
+        errors["groups"] = [_("One of these partner groups does not exist (any more).")]
     end = expires_at or now + timedelta(days=DEFAULT_DAYS)
     if made_with is not None and expires_at is None:
         end = min(end, made_with.expires_at)
     if made_with is not None and end > made_with.expires_at:
-        errors["expires_at"] = [f"Not later than the token that you use, {made_with.expires_at:%Y-%m-%d %H:%M:%SZ}."]
+        errors["expires_at"] = [
+            _("Not later than the token that you use, {at}.").format(at=f"{made_with.expires_at:%Y-%m-%d %H:%M:%SZ}")
+        ]
     if not now < end <= now + timedelta(days=MAX_DAYS):
-        errors["expires_at"] = [f"A time in the future, at most {MAX_DAYS} days from now."]
+        errors["expires_at"] = [_("A time in the future, at most {count} days from now.").format(count=MAX_DAYS)]
     if errors or user is None:
         raise InvalidSubmission(errors)
     secret = _new_secret()
@@ -164,7 +173,7 @@ def token_revoke(*, token_id: uuid.UUID, actor: Actor, reason: str) -> ApiToken:
     with transaction.atomic():
         token = existing(ApiToken.objects.select_for_update(of=("self",)).select_related("owner"), token_id)
         if token.revoked_at is not None:
-            raise WrongState("This token is revoked already.", state="revoked")
+            raise WrongState(_("This token is revoked already."), state="revoked")
         token.revoked_at = clock.now()
         token.save(update_fields=["revoked_at"])
         after = {"revoked_at": token.revoked_at.isoformat()}
@@ -270,12 +279,12 @@ def _beyond(networks: list[str], limits: Sequence[str]) -> str:
     if not limits:
         return ""
     if not networks:
-        return "Without networks it could be used from anywhere."
+        return _("Without networks it could be used from anywhere.")
     around = [ipaddress.ip_network(limit) for limit in limits]
     for text in networks:
         network = ipaddress.ip_network(text)
         if not any(network.version == one.version and network.subnet_of(one) for one in around):  # type: ignore[arg-type]
-            return f"{text} lies beyond."
+            return _("{network} lies beyond.").format(network=text)
     return ""
 
 
@@ -291,15 +300,16 @@ def _is_within(address: str, networks: Iterable[str]) -> bool:
 
 def _refused(wished: list[str], user: User | None, granted_by: frozenset[str]) -> list[str]:
     if not wished:
-        return ["At least one scope."]
+        return [_("At least one scope.")]
     if unknown := sorted(set(wished) - ADMIN_SCOPES):
-        return [f"Unknown: {', '.join(unknown)}. Known: {', '.join(sorted(ADMIN_SCOPES))}."]
-    said = []
+        said = _("Unknown: {unknown}. Known: {known}.")
+        return [said.format(unknown=", ".join(unknown), known=", ".join(sorted(ADMIN_SCOPES)))]
+    found = []
     if beyond := sorted(set(wished) - (scopes_of(user) if user is not None else ADMIN_SCOPES)):
-        said.append(f"The owner's role does not have {', '.join(beyond)}.")
+        found.append(_("The owner's role does not have {names}.").format(names=", ".join(beyond)))
     if ungranted := sorted(set(wished) - granted_by):
-        said.append(f"You do not have {', '.join(ungranted)}, so you cannot grant it.")
-    return said
+        found.append(_("You do not have {names}, so you cannot grant it.").format(names=", ".join(ungranted)))
+    return found
 
 
 def _new_secret() -> str:
@@ -310,7 +320,7 @@ def _new_secret() -> str:
 def _checksum(text: str) -> str:
     """CRC-32 in six digits of base 62."""
     value, digits = zlib.crc32(text.encode()), ""
-    for _ in range(6):
+    for _place in range(6):
         value, digit = divmod(value, 62)
         digits = _ALPHABET[digit] + digits
     return digits

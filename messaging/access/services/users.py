@@ -19,11 +19,15 @@ from django.contrib.auth.validators import UnicodeUsernameValidator
 from django.core.exceptions import ValidationError
 from django.core.validators import EmailValidator
 from django.db import IntegrityError, connection, transaction
+from django.utils import translation
 from django.utils.encoding import force_bytes
 from django.utils.http import urlsafe_base64_decode, urlsafe_base64_encode
+from django.utils.translation import gettext as _
+from django.utils.translation import ngettext
 from django.views.decorators.debug import sensitive_variables
 
 from messaging import mailing
+from messaging.access.selectors import people
 from messaging.access.services import sessions
 from messaging.exceptions import InvalidSubmission, NotFound, WrongState
 from messaging.journal import audit
@@ -74,11 +78,11 @@ def user_create(
     except ValidationError as error:
         errors["username"] = [str(error.message)]
     if name.lower() == "new":  # the address of the form
-        errors["username"] = ["Choose another name."]
+        errors["username"] = [_("Choose another name.")]
     if len(name) > 150:
-        errors["username"] = ["At most 150 characters."]
+        errors["username"] = [_("At most 150 characters.")]
     elif "username" not in errors and User.objects.filter(username__iexact=name).exists():
-        errors["username"] = [f"There is a user {name} already."]
+        errors["username"] = [_("There is a user {name} already.").format(name=name)]
     wanted = _checked(errors, role=role, email=email, full_name=full_name, groups=groups, partner=partner)
     if errors:
         raise InvalidSubmission(errors)
@@ -90,7 +94,7 @@ def user_create(
             _give(user, role, limited, wanted, partner)
             audit.record(actor, "user.create", user, reason=reason, after=described(user))
     except IntegrityError as error:
-        raise InvalidSubmission({"username": [f"There is a user {name} already."]}) from error
+        raise InvalidSubmission({"username": [_("There is a user {name} already.").format(name=name)]}) from error
     return user, invitation(user)
 
 
@@ -117,7 +121,7 @@ def user_change(
         _one_at_a_time()
         user = User.objects.select_for_update().filter(pk=user_id).first()
         if user is None:
-            raise NotFound("There is no such user.")
+            raise NotFound(_("There is no such user."))
         before = described(user)
         access = Access.objects.filter(user=user).first()
         if partner is None and access is not None:
@@ -148,7 +152,7 @@ def user_change(
         )
         if not _full_admins():
             raise WrongState(
-                "This is the last admin who sees all partners: create another one first.", state="last_admin"
+                _("This is the last admin who sees all partners: create another one first."), state="last_admin"
             )
         after = described(user)
         changed = {name for name in after if after[name] != before[name]}
@@ -169,7 +173,7 @@ def user_change(
 def user_invite(*, user: User, actor: Actor, reason: str = "") -> Invitation:
     """A new invitation, for whoever has forgotten their password. The old password works until it is replaced."""
     if not user.is_active:
-        raise WrongState(f"{user.get_username()} is switched off.", state="inactive")
+        raise WrongState(_("{name} is switched off.").format(name=user.get_username()), state="inactive")
     with transaction.atomic():
         audit.record(actor, "user.invite", user, reason=reason)
     return invitation(user)
@@ -186,16 +190,27 @@ def invitation_mail(*, user: User, link: str, actor: Actor) -> str:
     was.
     """
     if not user.email:
-        return f"{user.get_username()} has no mail address."
+        return _("{name} has no mail address.").format(name=user.get_username())
     name, days = settings.RMHUB_NAME, settings.PASSWORD_RESET_TIMEOUT // 86_400
+    with translation.override(people.language_of(user.pk)):
+        subject = _("Your access to {hub}").format(hub=name)
+        lines = (
+            _("{name} invites you to {hub}.").format(name=actor.name, hub=name),
+            "",
+            _("Your user name: {name}").format(name=user.get_username()),
+            _("Set your password here:"),
+            "",
+            link,
+            "",
+            ngettext(
+                "The link works once, and for {days} day. Whoever has it can set your password: do not pass it on.",
+                "The link works once, and for {days} days. Whoever has it can set your password: do not pass it on.",
+                days,
+            ).format(days=days),
+            "",
+        )
     give_back()
-    error = mailing.send(
-        [user.email],
-        f"Your access to {name}",
-        f"{actor.name} invites you to {name}.\n\nYour user name: {user.get_username()}\n"
-        f"Set your password here:\n\n{link}\n\n"
-        f"The link works once, and for {days} days. Whoever has it can set your password: do not pass it on.\n",
-    )
+    error = mailing.send([user.email], subject, "\n".join(lines))
     audit.record(actor, "user.mail_invitation", user, after={"sent": not error, "error": error[:200]})
     return error
 
@@ -217,7 +232,7 @@ def invitation_accept(*, user: User, token: str, password: str, actor: Actor) ->
     with transaction.atomic():
         locked = User.objects.select_for_update().get(pk=user.pk)
         if not default_token_generator.check_token(locked, token):
-            raise WrongState("This invitation was used, or is too old: ask an admin for a new one.", state="used")
+            raise WrongState(_("This invitation was used, or is too old: ask an admin for a new one."), state="used")
         try:
             validate_password(password, locked)
         except ValidationError as error:
@@ -253,23 +268,23 @@ def _checked(
     partner: uuid.UUID | None,
 ) -> list[PartnerGroup]:
     if role and role not in ROLES:
-        errors["role"] = [f"One of {', '.join(ROLES)}, or none."]
+        errors["role"] = [_("One of {names}, or none.").format(names=", ".join(ROLES))]
     if role == Role.PARTNER and (partner is None or not Party.objects.filter(pk=partner, is_own=False).exists()):
-        errors["partner"] = ["Choose the partner whose messages this user sees."]
+        errors["partner"] = [_("Choose the partner whose messages this user sees.")]
     if email.strip():
         try:
             EmailValidator()(email.strip())
         except ValidationError:
-            errors["email"] = ["This is not a mail address."]
+            errors["email"] = [_("This is not a mail address.")]
         if len(email.strip()) > 254:
-            errors["email"] = ["At most 254 characters."]
+            errors["email"] = [_("At most 254 characters.")]
     if len(full_name.strip()) > 150:
-        errors["full_name"] = ["At most 150 characters."]
+        errors["full_name"] = [_("At most 150 characters.")]
     if "\x00" in email + full_name:
-        errors["full_name"] = ["It has a control character in it."]
+        errors["full_name"] = [_("It has a control character in it.")]
     wanted = list(PartnerGroup.objects.filter(pk__in=set(groups)))
     if len(wanted) < len(set(groups)):
-        errors["groups"] = ["One of these partner groups does not exist (any more)."]
+        errors["groups"] = [_("One of these partner groups does not exist (any more).")]
     return wanted
 
 
@@ -313,7 +328,7 @@ def group_create(
             group.partners.set(chosen)
             audit.record(actor, "partner_group.create", group, reason=reason, after=_described_group(group))
     except IntegrityError as error:
-        raise InvalidSubmission({"name": [f"There is a group {name.strip()} already."]}) from error
+        raise InvalidSubmission({"name": [_("There is a group {name} already.").format(name=name.strip())]}) from error
     return group
 
 
@@ -346,7 +361,9 @@ def group_change(
             if after != before:
                 audit.record(actor, "partner_group.change", group, reason=reason, before=before, after=after)
     except IntegrityError as error:
-        raise InvalidSubmission({"name": [f"There is a group {wanted.strip()} already."]}) from error
+        raise InvalidSubmission(
+            {"name": [_("There is a group {name} already.").format(name=wanted.strip())]}
+        ) from error
     return group
 
 
@@ -355,12 +372,20 @@ def group_delete(*, group_id: uuid.UUID, actor: Actor, reason: str) -> None:
     audit.require_reason(reason)
     with transaction.atomic():
         group = _locked_group(group_id)
-        people = Access.objects.filter(groups=group).order_by("user__username").values_list("user__username", flat=True)
+        limited = (
+            Access.objects.filter(groups=group).order_by("user__username").values_list("user__username", flat=True)
+        )
         tokens = ApiToken.objects.filter(groups=group).order_by("name").values_list("name", flat=True)
         rules = NotificationRule.objects.filter(group=group).order_by("name").values_list("name", flat=True)
-        users = [*people[:5], *(f"token {name}" for name in tokens[:5]), *(f"rule {name}" for name in rules[:5])]
+        users = [*limited[:5], *(_("token {name}").format(name=name) for name in tokens[:5])]
+        users += [_("rule {name}").format(name=name) for name in rules[:5]]
         if users:
-            raise WrongState(f"{group.name} is used by {', '.join(users)}: remove it from them first.", state="in_use")
+            raise WrongState(
+                _("{name} is used by {names}: remove it from them first.").format(
+                    name=group.name, names=", ".join(users)
+                ),
+                state="in_use",
+            )
         audit.record(actor, "partner_group.delete", group, reason=reason, before=_described_group(group))
         group.delete()
 
@@ -368,21 +393,21 @@ def group_delete(*, group_id: uuid.UUID, actor: Actor, reason: str) -> None:
 def _locked_group(group_id: uuid.UUID) -> PartnerGroup:
     group = PartnerGroup.objects.select_for_update().filter(pk=group_id).first()
     if group is None:
-        raise NotFound(f"There is no partner group {public_id('grp', group_id)}.")
+        raise NotFound(_("There is no partner group {id}.").format(id=public_id("grp", group_id)))
     return group
 
 
 def _checked_group(name: str, description: str, partners: Collection[uuid.UUID]) -> list[Party]:
     errors: dict[str, list[str]] = {}
     if not name.strip():
-        errors["name"] = ["Give it a name, such as the region or the team."]
+        errors["name"] = [_("Give it a name, such as the region or the team.")]
     elif len(name.strip()) > 80 or "\x00" in name:
-        errors["name"] = ["At most 80 characters, and no control characters."]
+        errors["name"] = [_("At most 80 characters, and no control characters.")]
     if len(description.strip()) > 255 or "\x00" in description:
-        errors["description"] = ["At most 255 characters, and no control characters."]
+        errors["description"] = [_("At most 255 characters, and no control characters.")]
     chosen = list(Party.objects.filter(pk__in=set(partners), is_own=False))
     if len(chosen) < len(set(partners)):
-        errors["partners"] = ["One of these is not a partner (any more)."]
+        errors["partners"] = [_("One of these is not a partner (any more).")]
     if errors:
         raise InvalidSubmission(errors)
     return chosen

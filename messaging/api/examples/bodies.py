@@ -300,7 +300,7 @@ BODIES: Bodies = {
     ),
     "preferences_change": (
         "Times of Berlin, without a column",
-        {"zone": "Europe/Berlin", "shortcuts": True, "columns": {"messages": ["size"]}},
+        {"zone": "Europe/Berlin", "language": "de", "shortcuts": True, "columns": {"messages": ["size"]}},
     ),
     "saved_views_create": (
         "What failed at one partner, for the team",

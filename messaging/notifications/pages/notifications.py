@@ -11,6 +11,7 @@ from django.http import HttpRequest, HttpResponse, QueryDict
 from django.urls import reverse
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
+from django.utils.translation import gettext as _
 from django.views.decorators.debug import sensitive_post_parameters, sensitive_variables
 
 from messaging import mailing
@@ -33,6 +34,7 @@ from messaging.templatetags.hub import state as state_of
 from partners.fields import duration, read_duration
 from partners.models import PartnerGroup
 from rmhub.ids import BadPublicId
+from rmhub.language import gettext_lazy, inside
 
 SCOPE = "notifications:manage"
 _ONCE = "notification_form"
@@ -42,36 +44,36 @@ _FIRST = ("incident.opened", "incident.resolved")
 
 
 def _state(one: Notification) -> SafeString:
-    again = format_html("again {}", until(one.due_at)) if one.due_at and one.attempts else ""
+    again = format_html(_("again {}"), until(one.due_at)) if one.due_at and one.attempts else ""
     return cells.joined(state_of("notification", one.state), cells.below(again))
 
 
 def _said(one: Notification) -> SafeString:
-    text = '<details class="told-text"><summary>Text</summary><pre class="letter">{}</pre></details>'
+    text = '<details class="told-text"><summary>{}</summary><pre class="letter">{}</pre></details>'
     return cells.joined(
         cells.link(cells.to("incident", one.incident), one.subject) if one.incident else one.subject,
         cells.below(one.last_error),
-        format_html(text, one.body),
+        format_html(text, _("Text"), one.body),
     )
 
 
 def _told(rows: Iterable[Notification], *, one_rule: bool = False) -> dict[str, Any]:
     """The table of what was told; on the page of a rule without its name."""
-    rule = Column("Rule", lambda one: cells.link(cells.to("notification-rule", one.rule.public_id), one.rule.name))
+    rule = Column(_("Rule"), lambda one: cells.link(cells.to("notification-rule", one.rule.public_id), one.rule.name))
     columns = (
-        Column("Time", lambda one: ago(one.created_at), "nowrap", zoned=True),
-        Column("State", _state, "nowrap"),
+        Column(_("Time"), lambda one: ago(one.created_at), "nowrap", zoned=True),
+        Column(_("State"), _state, "nowrap"),
         *(() if one_rule else (rule,)),
-        Column("Notification", _said, "wrap"),
-        Column("Folded", lambda one: cells.number(one.folded), "num"),
-        Column("Attempts", lambda one: one.attempts, "num"),
+        Column(_("Notification"), _said, "wrap"),
+        Column(_("Folded"), lambda one: cells.number(one.folded), "num"),
+        Column(_("Attempts"), lambda one: one.attempts, "num"),
     )
     about = lambda one: {**cells.row_id(one), "data-testid": "notification"}  # noqa: E731
-    return table("Notifications, newest first", columns, rows, about=about, keys=True)
+    return table(_("Notifications, newest first"), columns, rows, about=about, keys=True)
 
 
 def _switch(rule: NotificationRule) -> SafeString:
-    look = ("green", "on", "circle-filled", "On") if rule.enabled else ("secondary", "off", "minus", "Off")
+    look = ("green", "on", "circle-filled", _("On")) if rule.enabled else ("secondary", "off", "minus", _("Off"))
     said = '<span class="state state-{}" data-state="{}">{}<span>{}</span></span>'
     return format_html(said, look[0], look[1], icon(look[2], "state-icon"), look[3])
 
@@ -82,20 +84,20 @@ def whom(rule: NotificationRule) -> str:
 
 
 def _only(rule: NotificationRule) -> str:
-    least = "" if rule.least == Severity.INFO else Severity(rule.least).label.lower()
-    of = f"partners of {rule.group.name}" if rule.group else ""
+    least = "" if rule.least == Severity.INFO else inside(Severity(rule.least).label)
+    of = _("partners of {name}").format(name=rule.group.name) if rule.group else ""
     return "; ".join(one for one in (least, of, ", ".join(rule.causes)) if one) or "—"
 
 
 _RULES = (
     Column(
-        "Rule",
+        gettext_lazy("Rule"),
         lambda rule: cells.link(cells.to("notification-rule", rule.public_id), rule.name, "strong", data_open=True),
     ),
-    Column("State", _switch),
-    Column("Events", lambda rule: ", ".join(rule.events)),
-    Column("Only", _only),
-    Column("Whom", lambda rule: whom(rule)),
+    Column(gettext_lazy("State"), _switch),
+    Column(gettext_lazy("Events"), lambda rule: ", ".join(rule.events)),
+    Column(gettext_lazy("Only"), _only),
+    Column(gettext_lazy("Whom"), lambda rule: whom(rule)),
 )
 
 
@@ -106,7 +108,7 @@ def rule_list(request: HttpRequest) -> HttpResponse:
     newest = selectors.notifications().order_by("-id")[:10]
     shown = list(newest)
     context |= {"newest": shown, "no_mail": not mailing.is_set_up(), "told": _told(shown)}
-    context["table"] = table("Notification rules", _RULES, context["rows"], about=cells.row_id, keys=True)
+    context["table"] = table(_("Notification rules"), _RULES, context["rows"], about=cells.row_id, keys=True)
     return page(request, "console/notifications/notification_rules.html", context)
 
 
@@ -141,14 +143,14 @@ def rule_new(request: HttpRequest) -> HttpResponse:
     if request.method != "POST":
         return _form(request, None, _texts(NotificationRule(events=_FIRST, channel=NotificationChannel.MAIL)))
     if used_already(request, _ONCE):
-        notices.error(request, "This form was already submitted: see whether the rule is in the list.")
+        notices.error(request, _("This form was already submitted: see whether the rule is in the list."))
         return see_other("console:notification-rules")
     try:
         made = services.rule_create(actor=actor(request), reason=posted(request, "reason"), **_read(request.POST))
     except InvalidSubmission as error:
         return _form(request, None, _typed(request.POST), errors=problems(error), status=422)
     del request.session[_ONCE]
-    notices.success(request, f"{made.name} reports what happens from now on.")
+    notices.success(request, _("{name} reports what happens from now on.").format(name=made.name))
     return see_other("console:notification-rule", made.public_id)
 
 
@@ -166,7 +168,7 @@ def rule_edit(request: HttpRequest, reference: str) -> HttpResponse:
         return _form(request, _found(reference), _typed(request.POST), errors=problems(error), status=409)
     except InvalidSubmission as error:
         return _form(request, rule, _typed(request.POST), errors=problems(error), status=422)
-    notices.success(request, f"{changed.name} is changed.")
+    notices.success(request, _("{name} is changed.").format(name=changed.name))
     return see_other("console:notification-rule", rule.public_id)
 
 
@@ -175,11 +177,15 @@ def rule_test(request: HttpRequest, reference: str) -> HttpResponse:
     """Sends one notification by the rule now, and says what came of it."""
     one = notifying.rule_test(rule_id=read_id("rule", reference), actor=actor(request))
     if one.last_error:
-        notices.error(request, f"The test did not get out: {one.last_error}")
+        notices.error(request, _("The test did not get out: {error}").format(error=one.last_error))
     else:
-        by = {NotificationChannel.MAIL: "the mail server", NotificationChannel.WEBHOOK: "the endpoint"}
         channel = NotificationChannel(one.rule.channel)
-        notices.success(request, f"The test was taken by {by.get(channel, channel.label)}.")
+        said = {
+            NotificationChannel.MAIL: _("The test was taken by the mail server."),
+            NotificationChannel.WEBHOOK: _("The test was taken by the endpoint."),
+        }
+        other = _("The test was taken by {channel}.").format(channel=channel.label)
+        notices.success(request, said.get(channel, other))
     return see_other("console:notification-rule", reference)
 
 
@@ -190,13 +196,18 @@ def rule_delete(request: HttpRequest, reference: str) -> HttpResponse:
 
     def delete() -> HttpResponse:
         services.rule_delete(rule_id=rule.pk, **_decided(request))
-        notices.success(request, f"{rule.name} is gone.")
+        notices.success(request, _("{name} is gone.").format(name=rule.name))
         return see_other("console:notification-rules")
 
     def shown() -> dict[str, Any]:
         href = reverse("console:notification-rule", args=[rule.public_id])
-        crumbs = ((reverse("console:notification-rules"), "Notifications"), (href, rule.name))
-        return {"title": f"Delete {rule.name}", "crumbs": crumbs, "href": href, "revision": services.revision(rule)}
+        crumbs = ((reverse("console:notification-rules"), _("Notifications")), (href, rule.name))
+        return {
+            "title": _("Delete {name}").format(name=rule.name),
+            "crumbs": crumbs,
+            "href": href,
+            "revision": services.revision(rule),
+        }
 
     return dialog(request, "console/notifications/notification_delete_form.html", shown, delete)
 
@@ -229,7 +240,7 @@ def _read(given: QueryDict) -> RuleFields:
         try:
             values[name] = time.fromisoformat(texts[name].strip()) if texts[name].strip() else None
         except ValueError:
-            errors[name] = ["A time of the day, such as 22:00."]
+            errors[name] = [_("A time of the day, such as 22:00.")]
     try:
         values["escalate_after"] = read_duration(texts["escalate_after"]) if texts["escalate_after"].strip() else 0
     except ValueError as error:

@@ -13,6 +13,8 @@ from django.template.loader import render_to_string
 from django.urls import reverse
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
+from django.utils.translation import gettext as _
+from django.utils.translation import ngettext
 from django.views.decorators.debug import sensitive_variables
 
 from messaging.access.selectors.reach import read_id
@@ -31,6 +33,7 @@ from messaging.notifications.services import webhook_deliveries, webhooks
 from messaging.templatetags.hub import ago, middle, until
 from messaging.templatetags.hub import state as state_of
 from rmhub import clock
+from rmhub.language import gettext_lazy, number
 
 SCOPE = "webhooks:manage"
 _ONCE_NEW, _ONCE_SECRET = "webhook_form", "webhook_secret_form"
@@ -43,14 +46,17 @@ Errors = list[tuple[str, str]]
 def _address(endpoint: WebhookEndpoint) -> SafeString:
     href = reverse("console:webhook", args=[endpoint.public_id])
     said = '<a class="strong" href="{}">{}</a><div class="mono text-faint wrap">{}</div>'
-    return format_html(said, href, endpoint.name or "Endpoint", endpoint.url)
+    return format_html(said, href, endpoint.name or _("Endpoint"), endpoint.url)
 
 
 _COLUMNS = (
-    Column("Endpoint", _address),
-    Column("State", lambda one: render_to_string("console/notifications/webhook_state.html", {"endpoint": one})),
-    Column("Events", lambda one: ", ".join(one.types) or "every event"),
-    Column("Created", lambda one: ago(one.created_at), "nowrap"),
+    Column(gettext_lazy("Endpoint"), _address),
+    Column(
+        gettext_lazy("State"),
+        lambda one: render_to_string("console/notifications/webhook_state.html", {"endpoint": one}),
+    ),
+    Column(gettext_lazy("Events"), lambda one: ", ".join(one.types) or _("every event")),
+    Column(gettext_lazy("Created"), lambda one: ago(one.created_at), "nowrap"),
 )
 
 
@@ -58,7 +64,7 @@ _COLUMNS = (
 def webhook_list(request: HttpRequest) -> HttpResponse:
     """Who is told of events, and whether it works."""
     context = keyset_page(request, "console.webhooks", selectors.webhook_endpoints(), order=("id",), filters={})
-    context["table"] = table("Webhook endpoints", _COLUMNS, context["rows"])
+    context["table"] = table(_("Webhook endpoints"), _COLUMNS, context["rows"])
     return page(request, "console/notifications/webhooks.html", context)
 
 
@@ -73,14 +79,14 @@ def _deliveries(endpoint: WebhookEndpoint, rows: Iterable[WebhookDelivery]) -> d
         return cells.joined(status, one.last_error) or "—"
 
     columns = (
-        Column("Created", lambda one: ago(one.created_at), "nowrap", zoned=True),
-        Column("Event", event),
-        Column("State", lambda one: state_of("webhook", one.state), "nowrap"),
-        Column("Attempts", lambda one: one.attempts, "num"),
-        Column("Last answer", answer, narrow="Answer"),
-        Column("Next", lambda one: until(one.due_at) if one.state == WebhookState.PENDING else "—", "nowrap"),
+        Column(_("Created"), lambda one: ago(one.created_at), "nowrap", zoned=True),
+        Column(_("Event"), event),
+        Column(_("State"), lambda one: state_of("webhook", one.state), "nowrap"),
+        Column(_("Attempts"), lambda one: one.attempts, "num"),
+        Column(_("Last answer"), answer, narrow=_("Answer")),
+        Column(_("Next"), lambda one: until(one.due_at) if one.state == WebhookState.PENDING else "—", "nowrap"),
     )
-    return table("Deliveries, newest first", columns, rows, about=cells.state_row, keys=True)
+    return table(_("Deliveries, newest first"), columns, rows, about=cells.state_row, keys=True)
 
 
 @sensitive_variables("secret")
@@ -91,7 +97,8 @@ def webhook_new(request: HttpRequest) -> HttpResponse:
     if request.method == "POST":
         if used_already(request, _ONCE_NEW):
             notices.error(
-                request, "This form was already submitted. A secret is shown only once; create a new one if it is lost."
+                request,
+                _("This form was already submitted. A secret is shown only once; create a new one if it is lost."),
             )
             return see_other("console:webhooks")
         try:
@@ -119,7 +126,9 @@ def webhook_page(request: HttpRequest, reference: str) -> HttpResponse:
         except ApplicationError as error:
             errors = problems(error)
         else:
-            notices.success(request, f"{endpoint} is {'on' if enabled else 'off'}.")
+            notices.success(
+                request, (_("{endpoint} is on.") if enabled else _("{endpoint} is off.")).format(endpoint=endpoint)
+            )
             return see_other("console:webhook", reference)
     state = request.GET.get("state", "")
     states = (state,) if state in WebhookState.values else ()
@@ -164,7 +173,7 @@ def webhook_edit(request: HttpRequest, reference: str) -> HttpResponse:
         except ApplicationError as error:
             errors, status = problems(error), 409 if isinstance(error, Stale) else 422
         else:
-            notices.success(request, f"{_found(reference)} is changed.")
+            notices.success(request, _("{name} is changed.").format(name=_found(reference)))
             return see_other("console:webhook", reference)
     context = {"endpoint": endpoint, "given": given, "chosen": chosen, "revision": webhooks.revision(endpoint)}
     return _form(request, context, errors, status)
@@ -177,9 +186,11 @@ def webhook_test(request: HttpRequest, reference: str) -> HttpResponse:
     done = webhook_deliveries.endpoint_test(endpoint_id=endpoint.pk, actor=actor(request))
     answer = f"HTTP {done.last_status}" if done.last_status else done.last_error
     if done.state == WebhookState.DELIVERED:
-        notices.success(request, f"The test arrived: {endpoint} answered {answer}.")
+        notices.success(
+            request, _("The test arrived: {endpoint} answered {answer}.").format(endpoint=endpoint, answer=answer)
+        )
     else:
-        notices.error(request, f"The test did not arrive: {answer}.")
+        notices.error(request, _("The test did not arrive: {answer}.").format(answer=answer))
     return see_other("console:webhook", reference)
 
 
@@ -191,7 +202,7 @@ def webhook_secret(request: HttpRequest, reference: str) -> HttpResponse:
     @sensitive_variables("secret")
     def rotate() -> HttpResponse:
         if used_already(request, _ONCE_SECRET):
-            notices.error(request, "This form was already submitted. Create another secret if the new one is lost.")
+            notices.error(request, _("This form was already submitted. Create another secret if the new one is lost."))
             return see_other("console:webhook", reference)
         hours = posted(request, "overlap_hours")
         overlap = int(hours) if hours in map(str, _OVERLAPS) else webhooks.OVERLAP_HOURS
@@ -204,7 +215,14 @@ def webhook_secret(request: HttpRequest, reference: str) -> HttpResponse:
     def shown() -> dict[str, Any]:
         return {"once": once(request, _ONCE_SECRET), "overlaps": _OVERLAPS}
 
-    return _dialog(request, endpoint, f"{_FORMS}/webhook_secret_form.html", f"New secret for {endpoint}", rotate, shown)
+    return _dialog(
+        request,
+        endpoint,
+        f"{_FORMS}/webhook_secret_form.html",
+        _("New secret for {endpoint}").format(endpoint=endpoint),
+        rotate,
+        shown,
+    )
 
 
 @requires(SCOPE, methods=("GET", "POST"))
@@ -219,14 +237,26 @@ def webhook_replay(request: HttpRequest, reference: str) -> HttpResponse:
             everything=request.POST.get("what") == "all",
             **_with_reason(request),
         )
-        more = f" There was more: replay again from {done.until:%Y-%m-%d %H:%M:%SZ}." if done.until else ""
-        notices.success(request, f"{done.queued:,} deliveries go out now.{more}")
+        said = ngettext("{count} delivery goes out now.", "{count} deliveries go out now.", done.queued)
+        said = said.format(count=number(done.queued))
+        if done.until:
+            more = _("There was more: replay again from {at}.").format(at=f"{done.until:%Y-%m-%d %H:%M:%SZ}")
+            said = f"{said} {more}"
+        notices.success(request, said)
         return see_other("console:webhook", reference)
 
     def shown() -> dict[str, Any]:
-        return {"possible": endpoint.enabled, "days": webhook_deliveries.REPLAY_DAYS}
+        most = webhook_deliveries.REPLAY_AT_MOST
+        return {"possible": endpoint.enabled, "days": webhook_deliveries.REPLAY_DAYS, "most": most}
 
-    return _dialog(request, endpoint, f"{_FORMS}/webhook_replay_form.html", f"Replay to {endpoint}", replay, shown)
+    return _dialog(
+        request,
+        endpoint,
+        f"{_FORMS}/webhook_replay_form.html",
+        _("Replay to {endpoint}").format(endpoint=endpoint),
+        replay,
+        shown,
+    )
 
 
 @requires(SCOPE, methods=("GET", "POST"))
@@ -236,16 +266,16 @@ def webhook_delete(request: HttpRequest, reference: str) -> HttpResponse:
 
     def delete() -> HttpResponse:
         webhooks.endpoint_delete(endpoint_id=endpoint.pk, **_with_reason(request))
-        notices.success(request, f"{endpoint} is deleted.")
+        notices.success(request, _("{endpoint} is deleted.").format(endpoint=endpoint))
         return see_other("console:webhooks")
 
-    title = f"Delete {endpoint}"
+    title = _("Delete {name}").format(name=endpoint)
     asked = {
         "effects": (
-            "It gets no more events, and what waits for it is dropped.",
-            "The list of its deliveries goes too; the events stay in the feed.",
+            _("It gets no more events, and what waits for it is dropped."),
+            _("The list of its deliveries goes too; the events stay in the feed."),
         ),
-        "forever": "A new endpoint with the same address has another secret.",
+        "forever": _("A new endpoint with the same address has another secret."),
         "sign": "x",
         "button": title,
     }
@@ -264,7 +294,7 @@ def webhook_delivery(request: HttpRequest, reference: str, delivery: str) -> Htt
         except ApplicationError as error:
             errors = problems(error)
         else:
-            notices.success(request, "It goes out once more now, under the same webhook-id.")
+            notices.success(request, _("It goes out once more now, under the same webhook-id."))
             return see_other("console:webhook-delivery", reference, delivery)
     context = {
         "endpoint": endpoint,
@@ -275,12 +305,27 @@ def webhook_delivery(request: HttpRequest, reference: str, delivery: str) -> Htt
     return page(request, "console/notifications/webhook_delivery.html", context, status=409 if errors else 200)
 
 
+_SUBJECTS = {
+    "message": gettext_lazy("message"),
+    "pair": gettext_lazy("pair"),
+    "delivery": gettext_lazy("delivery"),
+    "trigger": gettext_lazy("trigger"),
+    "transaction": gettext_lazy("transaction"),
+    "circuit": gettext_lazy("circuit"),
+    "incident": gettext_lazy("incident"),
+    "agreement": gettext_lazy("agreement"),
+    "certificate": gettext_lazy("certificate"),
+    "webhook_endpoint": gettext_lazy("webhook endpoint"),
+    "bulk_operation": gettext_lazy("bulk operation"),
+}
+
+
 def by_subject(kinds: Iterable[str]) -> list[tuple[str, list[str]]]:
     """Types of events by what they are about."""
     groups: dict[str, list[str]] = {}
     for kind in kinds:
-        groups.setdefault(kind.partition(".")[0].replace("_", " "), []).append(kind)
-    return list(groups.items())
+        groups.setdefault(kind.partition(".")[0], []).append(kind)
+    return [(_SUBJECTS.get(about, about), names) for about, names in groups.items()]
 
 
 def _form(request: HttpRequest, context: dict[str, Any], errors: Errors, status: int) -> HttpResponse:
@@ -294,9 +339,9 @@ def _secret_made(request: HttpRequest, endpoint: WebhookEndpoint, secret: str, *
     href = reverse("console:webhook", args=[endpoint.public_id])
     until = endpoint.previous_until
     context = {
-        "title": f"Secret of {endpoint}",
-        "crumbs": [(reverse("console:webhooks"), "Webhooks"), (href, endpoint)],
-        "heading": f"{endpoint} {'is made' if made else 'has a new secret'}",
+        "title": _("Secret of {endpoint}").format(endpoint=endpoint),
+        "crumbs": [(reverse("console:webhooks"), _("Webhooks")), (href, endpoint)],
+        "heading": (_("{endpoint} is made") if made else _("{endpoint} has a new secret")).format(endpoint=endpoint),
         "href": href,
         "secret": secret,
         "until": until,
@@ -313,7 +358,7 @@ def _dialog(
     shown: Callable[[], dict[str, Any]] = dict,
 ) -> HttpResponse:
     href = reverse("console:webhook", args=[endpoint.public_id])
-    crumbs = ((reverse("console:webhooks"), "Webhooks"), (href, endpoint))
+    crumbs = ((reverse("console:webhooks"), _("Webhooks")), (href, endpoint))
     shared = {"endpoint": endpoint, "title": title, "crumbs": crumbs, "href": href, "back": href}
     return dialog(request, form, lambda: {**shared, **shown()}, do)
 

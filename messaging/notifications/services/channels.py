@@ -12,6 +12,10 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import quote
 
+from django.conf import settings
+from django.utils import translation
+from django.utils.translation import gettext as _
+
 from messaging.choices import NotificationChannel, Severity
 
 PAGERDUTY = "https://events.pagerduty.com/v2/enqueue"
@@ -48,7 +52,8 @@ class Request:
 
 def request(channel: str, message: Message, *, secret: str, address: str) -> Request:
     """What this channel is posted. `secret`: the webhook's address, or the key; `address`: "" for the usual one."""
-    return _BY_CHANNEL[NotificationChannel(channel)](message, secret, address)
+    with translation.override(settings.RMHUB_LANGUAGE):
+        return _BY_CHANNEL[NotificationChannel(channel)](message, secret, address)
 
 
 def _slack(message: Message, secret: str, address: str) -> Request:
@@ -73,7 +78,7 @@ def _teams(message: Message, secret: str, address: str) -> Request:
             {**looks, "text": message.subject, "weight": "bolder", "color": colour},
             {**looks, "text": message.body[:_MOST].replace("\n", "\n\n")},
         ],
-        "actions": [{"type": "Action.OpenUrl", "title": "Open", "url": message.link}],
+        "actions": [{"type": "Action.OpenUrl", "title": _("Open"), "url": message.link}],
     }
     attachment = {"contentType": "application/vnd.microsoft.card.adaptive", "contentUrl": None, "content": card}
     return Request(secret, _json({"type": "message", "attachments": [attachment]}))
@@ -87,7 +92,7 @@ def _pagerduty(message: Message, secret: str, address: str) -> Request:
         "dedup_key": message.alert,
         "client": message.source,
         "client_url": message.link,
-        "links": [{"href": message.link, "text": "Open in the console"}],
+        "links": [{"href": message.link, "text": _("Open in the console")}],
         "payload": {
             "summary": message.subject[:1024],
             "source": message.source,

@@ -13,6 +13,7 @@ from zoneinfo import available_timezones
 from django.core.exceptions import ValidationError
 from django.core.validators import validate_email
 from django.db import transaction
+from django.utils.translation import gettext as _
 
 from messaging.choices import NotificationChannel, Severity
 from messaging.exceptions import InvalidSubmission, Stale
@@ -160,7 +161,7 @@ def _locked(rule_id: uuid.UUID, expected: str | None) -> NotificationRule:
     found = NotificationRule.objects.select_related("group", "endpoint", "escalate_to").select_for_update(of=("self",))
     rule = existing(found, rule_id)
     if expected is not None and revision(rule) != expected:
-        raise Stale("This rule changed since you looked at it: look again before you change it.", version=0)
+        raise Stale(_("This rule changed since you looked at it: look again before you change it."), version=0)
     return rule
 
 
@@ -177,7 +178,9 @@ def _apply(rule: NotificationRule, fields: RuleFields) -> None:
             found = kind.objects.filter(pk=value).first() if value is not None else None
             setattr(rule, name, found)
             if value is not None and found is None:
-                errors[name] = [f"There is no {kind._meta.verbose_name} {kind(pk=value).public_id}."]
+                errors[name] = [
+                    _("There is no {kind} {id}.").format(kind=kind._meta.verbose_name, id=kind(pk=value).public_id)
+                ]
         elif name in ("events", "causes", "recipients"):
             setattr(rule, name, list(dict.fromkeys(one.strip() for one in value if one.strip())))
         else:
@@ -191,29 +194,41 @@ def _apply(rule: NotificationRule, fields: RuleFields) -> None:
 def _faults(rule: NotificationRule) -> list[tuple[str, str]]:
     found: list[tuple[str, str]] = []
     if not rule.name or len(rule.name) > 80 or not rule.name.isprintable():
-        found.append(("name", "A name of at most 80 characters, without control characters."))
+        found.append(("name", _("A name of at most 80 characters, without control characters.")))
     elif NotificationRule.objects.filter(name=rule.name).exclude(pk=rule.pk).exists():
-        found.append(("name", f"There is a rule {rule.name} already: choose another name."))
+        found.append(("name", _("There is a rule {name} already: choose another name.").format(name=rule.name)))
     if not rule.events:
-        found.append(("events", "Choose at least one event."))
+        found.append(("events", _("Choose at least one event.")))
     elif unknown := sorted(set(rule.events) - set(NOTIFIABLE)):
-        found.append(("events", f"Unknown: {', '.join(unknown)}. Known: {', '.join(NOTIFIABLE)}."))
+        found.append(
+            (
+                "events",
+                _("Unknown: {unknown}. Known: {known}.").format(
+                    unknown=", ".join(unknown), known=", ".join(NOTIFIABLE)
+                ),
+            )
+        )
     if len(rule.causes) > CAUSES_MOST or any(len(one) > 60 or not one.isprintable() for one in rule.causes):
-        found.append(("causes", f"At most {CAUSES_MOST} codes, such as cert_expired (docs/causes.md)."))
+        found.append(
+            (
+                "causes",
+                _("At most {count} codes, such as cert_expired (docs/causes.md).").format(count=CAUSES_MOST),
+            )
+        )
     if type(rule.window) is not int or not 0 <= rule.window <= WINDOW_MOST:
-        found.append(("window", "From 0 (every event is reported) to 604800 seconds (a week)."))
+        found.append(("window", _("From 0 (every event is reported) to 604800 seconds (a week).")))
     if rule.least not in Severity.values:
-        found.append(("least", f"One of {', '.join(Severity.values)}."))
+        found.append(("least", _("One of {names}.").format(names=", ".join(Severity.values))))
     found += _faults_of_quiet_hours(rule) + _faults_of_escalation(rule)
     if rule.channel == NotificationChannel.MAIL:
         found += _faults_of_mail(rule)
     elif rule.channel == NotificationChannel.WEBHOOK:
         if rule.endpoint is None:
-            found.append(("endpoint", "Choose the webhook endpoint that is notified."))
+            found.append(("endpoint", _("Choose the webhook endpoint that is notified.")))
     elif rule.channel in NotificationChannel.values:
         found += _faults_of_service(rule)
     else:
-        found.append(("channel", f"One of {', '.join(NotificationChannel.values)}."))
+        found.append(("channel", _("One of {names}.").format(names=", ".join(NotificationChannel.values))))
     if rule.channel != NotificationChannel.MAIL:
         rule.recipients = []
     if rule.channel != NotificationChannel.WEBHOOK:
@@ -228,28 +243,32 @@ def _faults(rule: NotificationRule) -> list[tuple[str, str]]:
 def _faults_of_quiet_hours(rule: NotificationRule) -> list[tuple[str, str]]:
     if (rule.quiet_from is None) != (rule.quiet_to is None):
         missing = "quiet_from" if rule.quiet_from is None else "quiet_to"
-        return [(missing, "Quiet hours have a beginning and an end, such as 22:00 and 07:00.")]
+        return [(missing, _("Quiet hours have a beginning and an end, such as 22:00 and 07:00."))]
     if rule.quiet_from is not None and rule.quiet_from == rule.quiet_to:
-        return [("quiet_to", "Quiet hours end at another time than they begin.")]
+        return [("quiet_to", _("Quiet hours end at another time than they begin."))]
     if rule.quiet_zone not in available_timezones():
-        return [("quiet_zone", "A time zone such as Europe/Berlin or UTC.")]
+        return [("quiet_zone", _("A time zone such as Europe/Berlin or UTC."))]
     return []
 
 
 def _faults_of_escalation(rule: NotificationRule) -> list[tuple[str, str]]:
     if type(rule.escalate_after) is not int or not 0 <= rule.escalate_after <= WINDOW_MOST:
-        return [("escalate_after", "From 0 (never) to 604800 seconds (a week).")]
+        return [("escalate_after", _("From 0 (never) to 604800 seconds (a week)."))]
     if bool(rule.escalate_after) != (rule.escalate_to is not None):
         missing = "escalate_to" if rule.escalate_after else "escalate_after"
-        return [(missing, "An escalation has a time, and a rule that is notified then.")]
+        return [(missing, _("An escalation has a time, and a rule that is notified then."))]
     if rule.escalate_to is not None and "incident.opened" not in rule.events:
-        return [("events", "What escalates is incidents: choose incident.opened.")]
+        return [("events", _("What escalates is incidents: choose incident.opened."))]
     following, steps = rule.escalate_to, 0
     while following is not None and steps < _STEPS_MOST:
         if following.pk == rule.pk:
-            return [("escalate_to", "These rules would escalate to each other for ever.")]
+            return [("escalate_to", _("These rules would escalate to each other for ever."))]
         following, steps = following.escalate_to, steps + 1
-    return [] if following is None else [("escalate_to", f"At most {_STEPS_MOST} rules one after another.")]
+    return (
+        []
+        if following is None
+        else [("escalate_to", _("At most {count} rules one after another.").format(count=_STEPS_MOST))]
+    )
 
 
 def _faults_of_service(rule: NotificationRule) -> list[tuple[str, str]]:
@@ -257,31 +276,36 @@ def _faults_of_service(rule: NotificationRule) -> list[tuple[str, str]]:
     try:
         secret = decrypt(bytes(rule.secret_encrypted)) if rule.secret_encrypted else ""
     except SecretUnreadable:
-        return [("secret", "It cannot be decrypted any more: enter it again.")]
+        return [("secret", _("It cannot be decrypted any more: enter it again."))]
     if rule.channel not in ALERTING:
         if not secret:
-            return [("secret", "Enter the address of the incoming webhook.")]
+            return [("secret", _("Enter the address of the incoming webhook."))]
         return [("secret", refused)] if (refused := refuse_url(secret)) else []
     found: list[tuple[str, str]] = []
     if not secret or not secret.isascii() or not secret.isprintable() or " " in secret or len(secret) > 200:
-        found.append(("secret", "Enter the integration's key: printable ASCII without blanks."))
+        found.append(("secret", _("Enter the integration's key: printable ASCII without blanks.")))
     if rule.address and (refused := refuse_url(rule.address)):
         found.append(("address", refused))
     if set(rule.events) - set(ALERTS):
-        found.append(("events", f"Alerts are about incidents: {', '.join(ALERTS)}."))
+        found.append(("events", _("Alerts are about incidents: {names}.").format(names=", ".join(ALERTS))))
     return found
 
 
 def _faults_of_mail(rule: NotificationRule) -> list[tuple[str, str]]:
     if not rule.recipients:
-        return [("recipients", "Enter at least one mail address.")]
+        return [("recipients", _("Enter at least one mail address."))]
     if len(rule.recipients) > RECIPIENTS_MOST:
-        return [("recipients", f"At most {RECIPIENTS_MOST} addresses: use one of a list of yours.")]
+        return [
+            (
+                "recipients",
+                _("At most {count} addresses: use one of a list of yours.").format(count=RECIPIENTS_MOST),
+            )
+        ]
     for address in rule.recipients:
         try:
             if len(address) > 254 or not address.isascii():
                 raise ValidationError("")
             validate_email(address)
         except ValidationError:
-            return [("recipients", f"{address[:80]} is not a mail address.")]
+            return [("recipients", _("{address} is not a mail address.").format(address=address[:80]))]
     return []

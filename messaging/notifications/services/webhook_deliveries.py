@@ -9,6 +9,7 @@ from datetime import datetime, timedelta
 
 from django.db import transaction
 from django.db.models import QuerySet
+from django.utils.translation import gettext as _
 
 from messaging import dispatch
 from messaging.choices import WebhookState
@@ -74,7 +75,9 @@ def redeliver(*, delivery_id: uuid.UUID, actor: Actor, reason: str = "") -> Webh
         delivery.endpoint = endpoint
         if not endpoint.enabled:
             raise WrongState(
-                f"{endpoint} is switched off: switch it on, then deliver again.", state="disabled", allowed=("enable",)
+                _("{endpoint} is switched off: switch it on, then deliver again.").format(endpoint=endpoint),
+                state="disabled",
+                allowed=("enable",),
             )
         before = {"state": delivery.state, "attempts": delivery.attempts}
         _queue([delivery], clock.now())
@@ -92,12 +95,14 @@ def replay(
     """
     now = clock.now()
     if not now - timedelta(days=REPLAY_DAYS) <= since <= now:
-        raise InvalidSubmission({"since": [f"A time in the past, at most {REPLAY_DAYS} days ago."]})
+        raise InvalidSubmission({"since": [_("A time in the past, at most {days} days ago.").format(days=REPLAY_DAYS)]})
     with transaction.atomic():
         endpoint = _endpoint(endpoint_id)
         if not endpoint.enabled:
             raise WrongState(
-                f"{endpoint} is switched off: switch it on, then replay.", state="disabled", allowed=("enable",)
+                _("{endpoint} is switched off: switch it on, then replay.").format(endpoint=endpoint),
+                state="disabled",
+                allowed=("enable",),
             )
         owed = WebhookDelivery.objects.filter(endpoint=endpoint, id__gte=floor_id(since), created_at__gte=since)
         states = [WebhookState.FAILED, *([WebhookState.DELIVERED] if everything else [])]

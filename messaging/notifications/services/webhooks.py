@@ -20,6 +20,8 @@ import urllib3
 from django.conf import settings
 from django.db import transaction
 from django.db.models import QuerySet
+from django.utils import translation
+from django.utils.translation import gettext as _
 from django.views.decorators.debug import sensitive_variables
 
 from messaging import dispatch
@@ -124,7 +126,11 @@ def endpoint_rotate_secret(
     """
     if not 0 <= overlap_hours <= MAX_OVERLAP_HOURS:
         raise InvalidSubmission(
-            {"overlap_hours": [f"From 0 (the old secret is invalid at once) to {MAX_OVERLAP_HOURS} hours."]}
+            {
+                "overlap_hours": [
+                    _("From 0 (the old secret is invalid at once) to {hours} hours.").format(hours=MAX_OVERLAP_HOURS)
+                ]
+            }
         )
     secret = _new_secret()
     with transaction.atomic():
@@ -154,9 +160,11 @@ def _check(url: str, types: Sequence[str], *, name: str, new: str | None = "") -
     if new is not None and (problem := refuse_url(url)) is not None:
         errors["url"] = [problem]
     if unknown := sorted(set(types) - set(events.TYPES)):
-        errors["types"] = [f"Unknown: {', '.join(unknown)}. Known: {', '.join(events.TYPES)}."]
+        errors["types"] = [
+            _("Unknown: {unknown}. Known: {known}.").format(unknown=", ".join(unknown), known=", ".join(events.TYPES))
+        ]
     if len(name) > 80 or not name.isprintable():
-        errors["name"] = ["At most 80 characters, and no control characters."]
+        errors["name"] = [_("At most 80 characters, and no control characters.")]
     if errors:
         raise InvalidSubmission(errors)
 
@@ -186,7 +194,7 @@ def _close_incident(actor: Actor, resolution: str) -> None:
 def _locked(endpoint_id: uuid.UUID, expected: str | None) -> WebhookEndpoint:
     endpoint = existing(WebhookEndpoint.objects.select_for_update(), endpoint_id)
     if expected is not None and revision(endpoint) != expected:
-        raise Stale("This endpoint changed since you looked at it: look again before you change it.", version=0)
+        raise Stale(_("This endpoint changed since you looked at it: look again before you change it."), version=0)
     return endpoint
 
 
@@ -247,7 +255,9 @@ def post(delivery: WebhookDelivery) -> Outcome:
 
 def send(url: str, body: bytes, headers: Mapping[str, str]) -> Outcome:
     """Posts JSON to an address that may be posted to; without the database. Never raises."""
-    if (problem := refuse_url(url)) is not None:
+    with translation.override(settings.LANGUAGE_CODE):  # it is kept
+        problem = refuse_url(url)
+    if problem is not None:
         return Outcome(error=problem)
     headers = {"Content-Type": "application/json", "User-Agent": "rmhub", **headers}
     pool = _any_pool if settings.RMHUB_WEBHOOK_ALLOW_PRIVATE else _public_pool
@@ -353,22 +363,23 @@ def _retry(delivery: WebhookDelivery, now: datetime, retry_after: int | None) ->
 def refuse_url(url: str) -> str | None:
     """Why we do not post to this URL, or None. Private addresses only if the installation allows them (SSRF)."""
     if len(url) > 500 or not url.isprintable() or " " in url:
-        return "An address of at most 500 characters, without blanks and control characters, please."
+        return _("An address of at most 500 characters, without blanks and control characters, please.")
     try:
         parts = urlsplit(url)
         port = parts.port
     except ValueError:
-        return "This address cannot be read: check its host and port."
+        return _("This address cannot be read: check its host and port.")
     if parts.scheme not in ("http", "https") or not parts.hostname or parts.username or port == 0:
-        return "An http or https address without user name, please."
+        return _("An http or https address without user name, please.")
     if settings.RMHUB_WEBHOOK_ALLOW_PRIVATE:
         return None
     if parts.scheme != "https":
-        return "Only https (RMHUB_WEBHOOK_ALLOW_PRIVATE=1 allows http and private addresses)."
+        return _("Only https (RMHUB_WEBHOOK_ALLOW_PRIVATE=1 allows http and private addresses).")
     try:
         found = socket.getaddrinfo(parts.hostname, parts.port or 443, type=socket.SOCK_STREAM)
     except (OSError, ValueError):
-        return f"The host {parts.hostname} is not known."
+        return _("The host {host} is not known.").format(host=parts.hostname)
     if any(not is_public(str(address[4][0])) for address in found):
-        return f"{parts.hostname} is not a public address (RMHUB_WEBHOOK_ALLOW_PRIVATE=1 allows it)."
+        said = _("{host} is not a public address (RMHUB_WEBHOOK_ALLOW_PRIVATE=1 allows it).")
+        return said.format(host=parts.hostname)
     return None

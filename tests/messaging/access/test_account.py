@@ -135,3 +135,26 @@ def test_a_zone_that_nobody_knows_is_refused() -> None:
     with pytest.raises(InvalidSubmission) as caught:
         preferences.preference_update(user=user(Role.VIEWER, "ana"), zone="Berlin")
     assert list(caught.value.errors) == ["zone"]
+
+
+def test_the_next_page_is_in_the_language_that_is_chosen() -> None:
+    client = browser(Role.VIEWER)
+    form = html.fromstring(client.get("/preferences/", headers={"Accept-Language": "fr"}).content)
+    assert form.get("lang") == "fr"
+    chosen = [one.get("value") for one in form.xpath("//input[@name='language'][@checked]")]
+    assert chosen == [""], "the browser's"
+    assert form.xpath("//fieldset[@id='field-language']//span/@lang") == ["en-gb", "de", "fr"]
+    assert client.post("/preferences/", {"zone": "UTC", "language": "de"}).status_code == 303
+    page = html.fromstring(client.get("/preferences/", headers={"Accept-Language": "fr"}).content)
+    assert page.get("lang") == "de"
+    assert page.xpath("//input[@name='language'][@checked]/@value") == ["de"]
+    assert html.fromstring(client.get("/").content).get("lang") == "de"
+    assert client.post("/preferences/", {"zone": "UTC", "language": ""}).status_code == 303
+    assert html.fromstring(client.get("/", headers={"Accept-Language": "fr"}).content).get("lang") == "fr"
+    assert client.post("/preferences/", {"zone": "UTC", "language": "tlh"}).status_code == 422
+
+
+def test_a_language_that_nobody_speaks_is_refused() -> None:
+    with pytest.raises(InvalidSubmission) as caught:
+        preferences.preference_update(user=user(Role.VIEWER, "ana"), language="Klingon")
+    assert list(caught.value.errors) == ["language"]

@@ -10,12 +10,14 @@ from django.contrib.auth.models import User
 from django.core import mail
 from django.core.mail.backends.locmem import EmailBackend
 from django.test import Client
+from django.utils.translation import trans_real
 from lxml import html
 
-from messaging.models import AuditEntry
+from messaging.models import AuditEntry, Preference
 from rmhub.roles import Role
 from tests.messaging.api.client import Api, make_token, make_user
 from tests.messaging.console.scenes import browser
+from tests.messaging.console.test_languages import Marking
 
 pytestmark = pytest.mark.django_db
 PERSON = {"username": "bob", "full_name": "Bob", "email": "bob@hub.test", "role": "viewer"}
@@ -79,3 +81,20 @@ def test_the_api_mails_it_too_and_a_new_one() -> None:
     none = api.post("/users/bob/invite", {"mail": True}).json
     assert none["mail_error"] == "bob has no mail address."
     assert none["invitation"].startswith("https://hub.test/")
+
+
+@pytest.mark.usefixtures("relay")
+def test_an_invitation_is_in_the_language_of_its_reader(monkeypatch: pytest.MonkeyPatch, settings: Any) -> None:
+    monkeypatch.setitem(trans_real._translations, "de", Marking("de"))  # type: ignore[attr-defined]
+    bob = make_user(Role.VIEWER, "bob")
+    settings.RMHUB_LANGUAGE = "de"
+    bob.email = "bob@hub.test"
+    page = browser(Role.ADMIN)
+    bob.save()
+    form = html.fromstring(page.get("/users/bob/invite/").content)
+    page.post("/users/bob/invite/", {"once": form.xpath("//input[@name='once']/@value")[0], "mail": "on"})
+    Preference.objects.create(user=bob, language="en-gb")
+    form = html.fromstring(page.get("/users/bob/invite/").content)
+    page.post("/users/bob/invite/", {"once": form.xpath("//input[@name='once']/@value")[0], "mail": "on"})
+    hub = settings.RMHUB_NAME
+    assert [sent.subject for sent in mail.outbox] == [f"⟦Your access to {hub}⟧", f"Your access to {hub}"]

@@ -10,16 +10,18 @@ from django.contrib.auth.models import User
 from django.core import mail
 from django.core.mail.backends.locmem import EmailBackend
 from django.test import Client
+from django.utils.translation import get_language, trans_real
 
 from messaging import dispatch
 from messaging.access.services import password_resets
 from messaging.engine.looking import look
-from messaging.models import AuditEntry, LoginThrottle, OpenIdAccount, PasswordReset
+from messaging.models import AuditEntry, LoginThrottle, OpenIdAccount, PasswordReset, Preference
 from messaging.tasks import notifications_due
 from rmhub import clock
 from rmhub.clock import FrozenClock
 from rmhub.roles import Role
 from tests.messaging.api.client import make_user
+from tests.messaging.console.test_languages import Marking
 
 pytestmark = pytest.mark.django_db
 PASSWORD = "correct horse battery staple"
@@ -168,3 +170,19 @@ def test_without_a_mail_server_the_page_says_whom_to_ask(settings: Any) -> None:
     assert "This hub cannot send mail" in shown
     Client().post(PAGE, {"who": "ana"})
     assert not PasswordReset.objects.exists()
+
+
+@pytest.mark.parametrize(("own", "hub"), [("de", "en-gb"), ("", "de")])
+def test_the_mail_is_in_the_language_of_its_reader_else_of_the_hub(
+    monkeypatch: pytest.MonkeyPatch, settings: Any, ana: User, own: str, hub: str
+) -> None:
+    monkeypatch.setitem(trans_real._translations, "de", Marking("de"))  # type: ignore[attr-defined]
+    settings.RMHUB_LANGUAGE = hub
+    Preference.objects.create(user=ana, language=own)
+    ask(ana.username)
+    notifications_due()
+    [sent] = mail.outbox
+    assert sent.subject == f"⟦Your password for {settings.RMHUB_NAME}⟧"
+    assert f"⟦Your user name: {ana.username}⟧\n⟦Set a new password here:⟧\n\n" in str(sent.body)
+    assert links(), "the link stands on a line of its own"
+    assert get_language() == "en-gb"

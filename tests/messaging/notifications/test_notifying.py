@@ -15,6 +15,8 @@ from django.core import mail
 from django.core.mail.backends.locmem import EmailBackend
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
+from django.utils import translation
+from django.utils.translation import trans_real
 
 from messaging import dispatch
 from messaging.engine.looking import look
@@ -28,6 +30,7 @@ from messaging.onboarding.services import changing as onboarding
 from partners.models import PartnerGroup
 from rmhub.clock import FrozenClock, frozen
 from rmhub.ids import uuid7
+from tests.messaging.console.test_languages import Marking
 from tests.messaging.factories import partner_side
 from tests.messaging.http_server import read_request, serving
 
@@ -395,3 +398,30 @@ def test_a_worker_finds_it(monkeypatch: pytest.MonkeyPatch) -> None:
     assert {dispatch.NOTIFICATIONS, dispatch.SEAL} <= set(look(0))
     assert tasks.notifications_due() == "made 1, tried 1, password resets 0"
     assert tasks.audit_seal() == f"sealed {AuditEntry.objects.count()}"
+
+
+def test_mails_are_in_the_language_of_the_hub(
+    time: FrozenClock, monkeypatch: pytest.MonkeyPatch, settings: Any
+) -> None:
+    monkeypatch.setitem(trans_real._translations, "de", Marking("de"))  # type: ignore[attr-defined]
+    made = rule()
+    with translation.override("de"):
+        notifying.rule_test(rule_id=made.pk, actor=ANN)
+    settings.RMHUB_LANGUAGE = "de"
+    incident = opened(partner_side().outbound)
+    assert notifying.notify_due() == (1, 1)
+    tested, told = mail.outbox
+    assert tested.subject == f"[TEST] Test of the notification rule {made.name}"
+    assert told.subject.startswith(f"[TEST] ⟦{incident} opened: ")
+    text = str(told.body)
+    assert "⟦What to do: " in text
+    assert f"⟦⟦Cause⟧: {incident.cause}⟧" in text
+    assert f"⟦Sent by the rule {made.name} of " in text
+    assert translation.get_language() == "en-gb"
+    # What is kept about an attempt is English, whoever looks.
+    webhook = rule("Chat", channel="slack", secret="http://127.0.0.1:9/hook", events=["incident.opened"])
+    settings.RMHUB_WEBHOOK_ALLOW_PRIVATE = False
+    with translation.override("de"):
+        failed = notifying.rule_test(rule_id=webhook.pk, actor=ANN)
+    assert failed.last_error == "Only https (RMHUB_WEBHOOK_ALLOW_PRIVATE=1 allows http and private addresses)."
+    assert failed.subject == f"[TEST] ⟦Test of the notification rule {webhook.name}⟧"

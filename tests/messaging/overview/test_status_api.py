@@ -71,10 +71,12 @@ def test_a_badge_for_other_peoples_pages(viewer: Api, stranger: Api, partner: Pa
 
 
 def test_preferences_are_ones_own(viewer: Api, operator: Api) -> None:
-    assert viewer.get("/preferences").json == {"zone": "UTC", "shortcuts": True, "columns": {}}
+    assert viewer.get("/preferences").json == {"zone": "UTC", "language": "", "shortcuts": True, "columns": {}}
     changed = viewer.patch("/preferences", {"zone": "Europe/Berlin", "columns": {"pairs": ["queue"]}})
-    assert changed.json == {"zone": "Europe/Berlin", "shortcuts": True, "columns": {"pairs": ["queue"]}}
+    assert changed.json == {"zone": "Europe/Berlin", "language": "", "shortcuts": True, "columns": {"pairs": ["queue"]}}
     assert viewer.patch("/preferences", {"columns": {"pairs": None}}).json["columns"] == {}
+    assert viewer.patch("/preferences", {"language": "de"}).json["language"] == "de"
+    assert viewer.patch("/preferences", {"language": ""}).json["language"] == ""
     assert operator.get("/preferences").json["zone"] == "UTC"
     for body in (
         {"zone": "Mars/Olympus"},
@@ -82,6 +84,7 @@ def test_preferences_are_ones_own(viewer: Api, operator: Api) -> None:
         {"columns": []},
         {"columns": {"Pairs!": []}},
         {"theme": "dark"},
+        {"language": "tlh"},
     ):
         assert viewer.patch("/preferences", body).code == "invalid_submission", body
 

@@ -356,3 +356,11 @@ def test_messages_are_found_by_id_direction_state_and_day(near: PartnerSide) -> 
     assert ids(since="2020-01-01", until="2999-01-01") == {sent.public_id, waiting.public_id}
     assert ids(until="2020-01-01") == set()
     assert "Write a day or a time" in client.get("/portal/messages/", {"since": "yesterday"}).content.decode()
+
+
+def test_they_choose_their_language(near: PartnerSide) -> None:
+    client = of_partner(party(near))
+    form = html.fromstring(client.get("/preferences/").content)
+    assert form.xpath("//input[@name='language']/@value") == ["", "en-gb", "de", "fr"]
+    client.post("/preferences/", {"zone": "UTC", "language": "de", "shortcuts": "1"})
+    assert html.fromstring(client.get("/portal/").content).get("lang") == "de"
