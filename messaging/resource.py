@@ -9,7 +9,8 @@ from typing import Any
 
 from django.db.models import QuerySet
 from django.utils.translation import gettext as _
-from django.utils.translation import gettext_noop
+
+from rmhub.language import gettext_lazy
 
 
 def number(text: str) -> int:
@@ -42,37 +43,23 @@ class Verb:
 def deletion(
     service: Callable[..., Any],
     effects: tuple[str, ...],
-    what: str,
     *,
     presets: tuple[str, ...] = (),
-    done: str = "is deleted",
+    done: str = gettext_lazy("is deleted"),
 ) -> Verb:
-    """Describes deleting for good, DELETE in the API. `what`: subject and verb, as in "The rule is"."""
-    forever = f"{what} deleted permanently; the audit log keeps what it was."
-    return Verb("delete", "Delete", "x", "danger", service, effects, forever, presets, done)
-
-
-# The names of all resources, as the catalogs need them.
-NOUNS = tuple(
-    map(
-        gettext_noop,
-        (
-            *(gettext_noop("attribute"), gettext_noop("attributes"), gettext_noop("mask"), gettext_noop("masks")),
-            *(gettext_noop("offer"), gettext_noop("offered certificates"), gettext_noop("poller")),
-            *(gettext_noop("pollers"), gettext_noop("route"), gettext_noop("routes"), gettext_noop("schema")),
-            *(gettext_noop("schemas"), gettext_noop("trigger"), gettext_noop("triggers")),
-        ),
-    )
-)
+    """Describes deleting for good, DELETE in the API."""
+    forever = gettext_lazy("It is deleted permanently; the audit log keeps what it was.")
+    return Verb("delete", gettext_lazy("Delete"), "x", "danger", service, effects, forever, presets, done)
 
 
 @dataclass(frozen=True, slots=True)
 class Resource:
     """A kind of object: its names, who may see and change it, how it is read, and what changes it.
 
-    `name` is the noun, in addresses too; `prefix` that of its public ids. `rows(**filters)` and `one(id)` are
-    selectors, under the caller's limits; `create` and `update` are services, if people make it here. `possible(row)`:
-    slugs of the verbs that its present `state(row)` takes; `why_not(row)`: why the others are impossible ("is on now").
+    `name` is the noun, in addresses too; `plural` is marked for the catalogs as it is, or `many` is what the list is
+    called. `prefix`: that of its public ids. `rows(**filters)` and `one(id)` are selectors, under the caller's limits;
+    `create` and `update` are services, if people make it here. `possible(row)`: slugs of the verbs that its present
+    `state(row)` takes; `why_not(row)`: why the others are impossible ("It is on now.").
     `said(row, verb)`: what else a dialog has to say about this object; `called(row, verb)`: the verb's label here.
     `revision(row)` names what a caller saw; services take what `read_revision` makes of it as `expected_version`.
     `by_name`: `one` takes a name too, so that people can write it in an address.
@@ -93,15 +80,16 @@ class Resource:
     state: Callable[[Any], str] = lambda row: ""
     said: Callable[[Any, Verb], Iterable[str]] = lambda row, verb: ()
     called: Callable[[Any, Verb], str] = lambda row, verb: verb.label
-    why_not: Callable[[Any], str] = lambda row: f"is {'on' if row.enabled else 'off'} now"
+    why_not: Callable[[Any], str] = lambda row: _("It is on now.") if row.enabled else _("It is off now.")
     revision: Callable[[Any], str] = lambda row: str(row.version)
     read_revision: Callable[[str], Any] = number
     by_name: bool = False
+    many: str = ""
 
     @property
     def title(self) -> str:
         """Return what the list is called on screens."""
-        return _(self.plural.replace("-", " "))
+        return str(self.many) or _(self.plural)
 
     @property
     def noun(self) -> str:

@@ -84,7 +84,7 @@ class CredentialDirection(models.TextChoices):
 
 
 class CredentialKind(models.TextChoices):
-    BASIC = "basic", "HTTP Basic"
+    BASIC = "basic", _("HTTP Basic")
     BEARER = "bearer", _("Bearer token")
     CERTIFICATE = "certificate", _("Client certificate (SHA-256 fingerprint)")
     SSH_KEY = "ssh_key", _("SSH private key")

@@ -25,5 +25,6 @@ def number(count: int | float, places: int = 0) -> str:
 
 def inside(text: str) -> str:
     """Return what begins a sentence as it stands inside one; German keeps the capital of its nouns."""
+    text = str(text)
     german = (translation.get_language() or "").startswith("de")
     return text if german or text[1:2].isupper() else text[:1].lower() + text[1:]

@@ -274,7 +274,7 @@ class Pages:
                 "state": r.state(now),
                 "now": self.now(now),
                 "possible": possible,
-                "why_not": "" if possible else f"The {r.name} {r.why_not(now)}.",
+                "why_not": "" if possible else r.why_not(now),
                 "effects": [*chosen.effects, *r.said(now, chosen)],
             }
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from django.utils.translation import gettext as _
-from django.utils.translation import ngettext
+from django.utils.translation import gettext_noop, ngettext
 
 from messaging.choices import TRIGGER_LOOKS, TriggerState
 from messaging.deliveries.selectors import triggers
@@ -81,8 +81,8 @@ def _called(trigger: Trigger, verb: Verb) -> str:
 
 
 TRIGGERS = Resource(
-    name="trigger",
-    plural="triggers",
+    name=gettext_noop("trigger"),
+    plural=gettext_noop("triggers"),
     prefix="trg",
     reads="triggers:read",
     changes="triggers:write",
@@ -96,7 +96,7 @@ TRIGGERS = Resource(
     state=lambda trigger: trigger.state,
     said=_said,
     called=_called,
-    why_not=lambda trigger: _("is {state} now").format(state=inside(TRIGGER_LOOKS[trigger.state].label)),
+    why_not=lambda trigger: _("It is {state} now.").format(state=inside(TRIGGER_LOOKS[trigger.state].label)),
     verbs=(
         Verb(
             "resume",

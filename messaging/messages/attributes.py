@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import uuid
-from dataclasses import replace
 from typing import Any
 
 from django.db import transaction
 from django.db.models import QuerySet
 from django.utils.translation import gettext as _
+from django.utils.translation import gettext_noop
 
 from messaging.engine import attributes, subscriptions
 from messaging.exceptions import NotFound
@@ -99,8 +99,8 @@ def message_take(*, message_id: uuid.UUID, actor: Actor, reason: str) -> Message
 
 
 ATTRIBUTES = Resource(
-    name="attribute",
-    plural="attributes",
+    name=gettext_noop("attribute"),
+    plural=gettext_noop("attributes"),
     prefix="atr",
     reads="attributes:manage",
     changes="attributes:manage",
@@ -111,16 +111,12 @@ ATTRIBUTES = Resource(
     update=rule_update,
     possible=lambda rule: ("delete",),
     verbs=(
-        replace(
-            deletion(
-                rule_delete,
-                (
-                    gettext_lazy("Messages that come from now on are not found by what it took."),
-                    gettext_lazy("What it has taken from stored messages stays: they are found by it as before."),
-                ),
-                "The rule is",
+        deletion(
+            rule_delete,
+            (
+                gettext_lazy("Messages that come from now on are not found by what it took."),
+                gettext_lazy("What it has taken from stored messages stays: they are found by it as before."),
             ),
-            forever=gettext_lazy("The rule is deleted permanently; the audit log keeps what it was."),
         ),
     ),
 )

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import uuid
-from dataclasses import replace
 from typing import Any
 
 from django.db.models import QuerySet
 from django.utils.translation import gettext as _
+from django.utils.translation import gettext_noop
 
 from messaging.journal import changing
 from messaging.journal.audit import Actor
@@ -65,8 +65,8 @@ def _wrong(rule: PayloadMask) -> dict[str, list[str]]:
 
 
 MASKS = Resource(
-    name="mask",
-    plural="masks",
+    name=gettext_noop("mask"),
+    plural=gettext_noop("masks"),
     prefix="mask",
     reads="masks:manage",
     changes="masks:manage",
@@ -77,20 +77,16 @@ MASKS = Resource(
     update=mask_update,
     possible=lambda rule: ("delete",),
     verbs=(
-        replace(
-            deletion(
-                mask_delete,
-                (
-                    gettext_lazy(
-                        "Everybody who may read payloads sees what it covers again, in documents that are stored "
-                        "already, too."
-                    ),
-                    gettext_lazy("What was shown covered until now stays in the audit log as that."),
+        deletion(
+            mask_delete,
+            (
+                gettext_lazy(
+                    "Everybody who may read payloads sees what it covers again, in documents that are stored "
+                    "already, too."
                 ),
-                "The rule is",
-                done=gettext_lazy("is deleted: what it covered is shown again"),
+                gettext_lazy("What was shown covered until now stays in the audit log as that."),
             ),
-            forever=gettext_lazy("The rule is deleted permanently; the audit log keeps what it was."),
+            done=gettext_lazy("is deleted: what it covered is shown again"),
         ),
     ),
 )

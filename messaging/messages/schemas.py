@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any, NamedTuple
 
 from django.db import transaction
 from django.db.models import Max, QuerySet
 from django.utils.translation import gettext as _
+from django.utils.translation import gettext_noop
 
 from messaging import storage
 from messaging.engine import schemas
@@ -155,8 +155,8 @@ def tried(found: DocumentSchema, message: Message) -> list[Tried]:
 
 
 SCHEMAS = Resource(
-    name="schema",
-    plural="schemas",
+    name=gettext_noop("schema"),
+    plural=gettext_noop("schemas"),
     prefix="sch",
     reads="schemas:manage",
     changes="schemas:manage",
@@ -167,17 +167,11 @@ SCHEMAS = Resource(
     update=schema_update,
     possible=lambda rule: ("delete",),
     verbs=(
-        replace(
-            deletion(
-                schema_delete,
-                (
-                    gettext_lazy("Documents that come from now on are not checked against it."),
-                    gettext_lazy("Messages that did not fit it stay flagged, and documents that it holds stay held."),
-                ),
-                "The schema and all its versions are",
-            ),
-            forever=gettext_lazy(
-                "The schema and all its versions are deleted permanently; the audit log keeps what it was."
+        deletion(
+            schema_delete,
+            (
+                gettext_lazy("Documents that come from now on are not checked against it."),
+                gettext_lazy("Messages that did not fit it stay flagged, and documents that it holds stay held."),
             ),
         ),
     ),

@@ -1304,10 +1304,10 @@ class Migration(migrations.Migration):
             name='Route',
             fields=[
                 ('id', models.UUIDField(default=rmhub.ids.uuid7, editable=False, primary_key=True, serialize=False)),
-                ('name', models.CharField(help_text='What people call it. It appears on every page.', max_length=120, unique=True)),
+                ('name', models.CharField(help_text='What people call it. It appears on every page.', max_length=120, unique=True, verbose_name='name')),
                 ('party_context', models.CharField(help_text='The scheme of its identifier.', max_length=120, verbose_name='To-party: type')),
                 ('party_value', models.CharField(max_length=255, verbose_name='To-party: identifier')),
-                ('service', models.CharField(blank=True, help_text='Only messages of this service; empty: of every one. The most specific route that is on applies.', max_length=255)),
+                ('service', models.CharField(blank=True, help_text='Only messages of this service; empty: of every one. The most specific route that is on applies.', max_length=255, verbose_name='service')),
                 ('mode', models.CharField(choices=[('store_forward', 'Store and forward: acknowledged when it is stored here'), ('confirm_through', 'Confirm through: acknowledged when the next hop has acknowledged')], default='store_forward', max_length=20, verbose_name='acknowledged')),
                 ('max_hops', models.PositiveSmallIntegerField(default=10, help_text='What has had as many is not passed on: 1 to 10.', validators=[django.core.validators.MinValueValidator(1), django.core.validators.MaxValueValidator(10)], verbose_name='hops, at most')),
                 ('min_retry_secs', models.PositiveIntegerField(default=60, help_text='How long the previous hop is asked to wait while the next hop accepts nothing.', validators=[django.core.validators.MinValueValidator(1)], verbose_name='MinRetrySecs')),

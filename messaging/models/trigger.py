@@ -258,10 +258,13 @@ class Route(Identified):
 
     PREFIX = "rt"
 
-    name = models.CharField(max_length=120, unique=True, help_text=_("What people call it. It appears on every page."))
+    name = models.CharField(
+        _("name"), max_length=120, unique=True, help_text=_("What people call it. It appears on every page.")
+    )
     party_context = models.CharField(_("To-party: type"), max_length=120, help_text=_("The scheme of its identifier."))
     party_value = models.CharField(_("To-party: identifier"), max_length=255)
     service = models.CharField(
+        _("service"),
         max_length=255,
         blank=True,
         help_text=_("Only messages of this service; empty: of every one. The most specific route that is on applies."),

@@ -125,11 +125,13 @@ class PollerForm(SettingsForm):
         widget=forms.RadioSelect,
     )
     password = forms.CharField(
+        label=gettext_lazy("Password"),
         help_text=gettext_lazy("Kept encrypted and never shown. Empty: the one that is stored stays."),
         widget=forms.PasswordInput({"autocomplete": "new-password"}),
         strip=False,
     )
     private_key = forms.CharField(
+        label=gettext_lazy("Private key"),
         help_text=gettext_lazy(
             "PEM text without a passphrase. Kept encrypted and never shown. Empty: the one that is stored stays."
         ),

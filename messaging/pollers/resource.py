@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from django.utils.translation import gettext_noop
+
 from messaging.pollers import selectors
 from messaging.pollers.services import changes
 from messaging.resource import Resource, Verb, deletion
@@ -10,8 +12,8 @@ from rmhub.language import gettext_lazy as _
 _STORED = _("What is taken from there is stored here; it cannot be put back.")
 
 POLLERS = Resource(
-    name="poller",
-    plural="pollers",
+    name=gettext_noop("poller"),
+    plural=gettext_noop("pollers"),
     prefix="poll",
     reads="partners:read",
     changes="partners:write",
@@ -71,7 +73,6 @@ POLLERS = Resource(
                 _("The hub does not poll it any more, and deletes its secret."),
                 _("What lies there stays there."),
             ),
-            _("The poller is"),
             presets=(_("Not used any more"),),
         ),
     ),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from django.utils.translation import ngettext
+from django.utils.translation import gettext_noop, ngettext
 
 from messaging.models import Route
 from messaging.resource import Resource, Verb, deletion
@@ -27,8 +27,8 @@ def _said(route: Route, verb: Verb) -> Iterator[str]:
 
 
 ROUTES = Resource(
-    name="route",
-    plural="routes",
+    name=gettext_noop("route"),
+    plural=gettext_noop("routes"),
     prefix="rt",
     reads="agreements:read",
     changes="agreements:write",
@@ -71,7 +71,6 @@ ROUTES = Resource(
         deletion(
             routes.route_delete,
             (_("Messages that come from now on take a less specific route, or are refused."), _STAYS),
-            _("The route is"),
             presets=(_("Not used any more"),),
         ),
     ),

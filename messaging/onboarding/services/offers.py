@@ -12,6 +12,7 @@ from datetime import datetime
 
 from django.db import transaction
 from django.utils.translation import gettext as _
+from django.utils.translation import gettext_noop
 
 from messaging.choices import CertificateUse, IncidentState, OfferState
 from messaging.engine import pairs
@@ -161,8 +162,9 @@ def _settle(party_id: uuid.UUID, by: str, now: datetime) -> None:
 
 
 OFFERS = Resource(
-    name="offer",
+    name=gettext_noop("offer"),
     plural="offered-certificates",
+    many=gettext_lazy("offered certificates"),
     prefix=OfferedCertificate.PREFIX,
     reads="partners:read",
     changes="partners:write",
@@ -171,7 +173,9 @@ OFFERS = Resource(
     order=("-id",),
     possible=lambda offer: ("accept", "decline") if offer.state == OfferState.WAITING else (),
     state=lambda offer: offer.state,
-    why_not=lambda offer: _("is accepted already") if offer.state == OfferState.ACCEPTED else _("is declined already"),
+    why_not=lambda offer: (
+        _("It is accepted already.") if offer.state == OfferState.ACCEPTED else _("It is declined already.")
+    ),
     revision=lambda offer: offer.state,
     read_revision=str,
     verbs=(

@@ -122,7 +122,7 @@ def _result(row: CoordinationMessage, ours: bool) -> str:
         }
         parts.append(answers.get(message.state) or inside(MESSAGE_LOOKS[message.state].label))
     if ours and message.cause and message.state in (MessageState.RETRYING, MessageState.FAILED):
-        parts.append(causes.lookup(message.cause).label)
+        parts.append(str(causes.lookup(message.cause).label))
     parts += [text for text in (row.fault_reason, row.note) if text]
     return " · ".join(parts)
 
