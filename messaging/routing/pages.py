@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 from django.forms import RadioSelect
 from django.urls import reverse
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
+from django.utils.translation import pgettext_lazy
 
 from messaging.choices import RouteMode
 from messaging.console import cells
@@ -65,7 +66,7 @@ LIST = ListPage(
         Column(gettext_lazy("Service"), _service, "wrap"),
         Column(gettext_lazy("Next hop"), _next_hop),
         Column(
-            gettext_lazy("Acknowledged"),
+            cast(str, pgettext_lazy("message", "Acknowledged")),
             lambda route: (
                 _("when the next hop has") if route.mode == RouteMode.CONFIRM_THROUGH else _("when stored here")
             ),

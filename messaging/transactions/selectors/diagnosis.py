@@ -9,7 +9,7 @@ from datetime import datetime
 from enum import StrEnum
 
 from django.utils.translation import gettext as _
-from django.utils.translation import ngettext
+from django.utils.translation import ngettext, npgettext
 
 from messaging.journal.wording import span, times
 from messaging.models import Coordination, Enlistment
@@ -433,7 +433,7 @@ def _names(takers: Sequence[Enlistment], hidden: int = 0) -> str:
     more = max(0, len(names) - _NAMED) + hidden
     if more:
         rest = (
-            ngettext("{count} more", "{count} more", more)
+            npgettext("participants", "{count} more", "{count} more", more)
             if names
             else ngettext("{count} other", "{count} others", more)
         )
