@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from typing import Any
+from typing import Any, cast
 
 from django.contrib import messages as notices
 from django.http import HttpRequest, HttpResponse
@@ -12,6 +12,7 @@ from django.utils.html import format_html, format_html_join
 from django.utils.http import urlencode
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
+from django.utils.translation import pgettext_lazy
 
 from messaging import keyset
 from messaging.access.selectors.reach import read_id
@@ -170,7 +171,12 @@ def _released(hold: LegalHold) -> SafeString:
 
 _HOLDS = (
     Column(gettext_lazy("Name"), lambda hold: cells.link(cells.to("hold", hold.public_id), hold.name, "strong")),
-    Column(gettext_lazy("What it covers"), _covers, "wrap", narrow=gettext_lazy("Covers")),
+    Column(
+        cast(str, pgettext_lazy("hold", "What it covers")),
+        _covers,
+        "wrap",
+        narrow=cast(str, pgettext_lazy("hold", "Covers")),
+    ),
     Column(
         gettext_lazy("Placed"),
         lambda hold: format_html('{} <span class="text-faint">{}</span>', ago(hold.placed_at), hold.placed_by),
