@@ -7,7 +7,7 @@ has the role `partner` opens these pages and their own account; every selector i
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 from django.conf import settings
 from django.contrib import messages as notices
@@ -15,6 +15,7 @@ from django.contrib.auth.models import User
 from django.http import HttpRequest, HttpResponse
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
+from django.utils.translation import pgettext_lazy
 from django.views.decorators.csrf import csrf_exempt, csrf_protect
 
 from messaging import keyset
@@ -149,7 +150,7 @@ _FILTERS = (
         meaning=_STATES,
     ),
     Filter("since", gettext_lazy("From"), kind="time", most=40),
-    Filter("until", gettext_lazy("Before"), kind="time", most=40),
+    Filter("until", cast(str, pgettext_lazy("time", "Before")), kind="time", most=40),
 )
 
 

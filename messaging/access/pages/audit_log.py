@@ -13,6 +13,7 @@ from django.http import HttpRequest, HttpResponse
 from django.http.response import HttpResponseBase
 from django.urls import NoReverseMatch, reverse
 from django.utils.translation import gettext as _
+from django.utils.translation import pgettext
 
 from messaging import keyset
 from messaging.access.services import audit_chain
@@ -83,7 +84,7 @@ def _filters() -> tuple[Filter, ...]:
         Filter("actor", _("Who"), most=150, suggested=records.audit_values("actor")),
         Filter("text", _("Words in the reason"), most=200),
         Filter("after", _("From"), kind="time"),
-        Filter("before", _("Before"), kind="time"),
+        Filter("before", pgettext("time", "Before"), kind="time"),
         Filter("interface", _("Interface"), choices=Interface.choices),
         Filter("result", _("Result"), choices=(("done", _("Done")), ("denied", _("Denied")))),
         Filter("object_type", _("Object type"), kind="link"),

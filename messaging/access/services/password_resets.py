@@ -14,7 +14,7 @@ from django.contrib.auth.models import User
 from django.db.models import Q
 from django.utils import translation
 from django.utils.translation import gettext as _
-from django.utils.translation import ngettext
+from django.utils.translation import ngettext, pgettext
 from django.views.decorators.debug import sensitive_variables
 
 from messaging import dispatch, mailing
@@ -89,7 +89,7 @@ def _mail(user: User, asked: PasswordReset) -> str:
     link = invitation_link(users.invitation(user))
     with translation.override(people.language_of(user.pk)):
         subject = _("Your password for {hub}").format(hub=name)
-        address = asked.address or _("unknown")
+        address = asked.address or pgettext("address", "unknown")
         lines = (
             _("Somebody, from the address {address}, has asked for a new password for {hub}.").format(
                 address=address, hub=name

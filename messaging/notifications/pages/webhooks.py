@@ -14,7 +14,7 @@ from django.urls import reverse
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
-from django.utils.translation import ngettext
+from django.utils.translation import ngettext, pgettext
 from django.views.decorators.debug import sensitive_variables
 
 from messaging.access.selectors.reach import read_id
@@ -84,7 +84,11 @@ def _deliveries(endpoint: WebhookEndpoint, rows: Iterable[WebhookDelivery]) -> d
         Column(_("State"), lambda one: state_of("webhook", one.state), "nowrap"),
         Column(_("Attempts"), lambda one: one.attempts, "num"),
         Column(_("Last answer"), answer, narrow=_("Answer")),
-        Column(_("Next"), lambda one: until(one.due_at) if one.state == WebhookState.PENDING else "—", "nowrap"),
+        Column(
+            pgettext("attempt", "Next"),
+            lambda one: until(one.due_at) if one.state == WebhookState.PENDING else "—",
+            "nowrap",
+        ),
     )
     return table(_("Deliveries, newest first"), columns, rows, about=cells.state_row, keys=True)
 

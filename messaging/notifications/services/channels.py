@@ -15,6 +15,7 @@ from urllib.parse import quote
 from django.conf import settings
 from django.utils import translation
 from django.utils.translation import gettext as _
+from django.utils.translation import pgettext
 
 from messaging.choices import NotificationChannel, Severity
 
@@ -78,7 +79,7 @@ def _teams(message: Message, secret: str, address: str) -> Request:
             {**looks, "text": message.subject, "weight": "bolder", "color": colour},
             {**looks, "text": message.body[:_MOST].replace("\n", "\n\n")},
         ],
-        "actions": [{"type": "Action.OpenUrl", "title": _("Open"), "url": message.link}],
+        "actions": [{"type": "Action.OpenUrl", "title": pgettext("verb", "Open"), "url": message.link}],
     }
     attachment = {"contentType": "application/vnd.microsoft.card.adaptive", "contentUrl": None, "content": card}
     return Request(secret, _json({"type": "message", "attachments": [attachment]}))
