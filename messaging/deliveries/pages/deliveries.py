@@ -172,7 +172,7 @@ def delivery_settle(request: HttpRequest, reference: str, decision: str) -> Http
     choice = DELIVERY.get(decision)
     delivery = deliveries.delivery(reference)
     if choice is None:
-        raise Http404(f"There is no decision {decision}.")
+        raise Http404(_("There is no decision {name}.").format(name=decision))
     version = request.POST.get("version", "")
     wrong = []
     if not (version.isascii() and version.isdigit()):

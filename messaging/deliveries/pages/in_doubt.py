@@ -254,7 +254,7 @@ def message_settle(request: HttpRequest, reference: str, decision: str) -> HttpR
     choice = MESSAGE.get(decision)
     message = messages.message(read_id("msg", reference))
     if choice is None:
-        raise Http404(f"There is no decision {decision}.")
+        raise Http404(_("There is no decision {name}.").format(name=decision))
 
     def do(reason: str, remind_in: int | None) -> HttpResponse:
         settled = settling.message_settle(
@@ -329,7 +329,7 @@ def _buttons(request: HttpRequest, group: Group) -> list[ChoiceButton]:
 def _answer(segment: str) -> str:
     answer = "" if segment == "none" else segment
     if answer and answer not in PartnerAnswer.values:
-        raise Http404(f"No partner answers {segment}.")
+        raise Http404(_("No partner answers {name}.").format(name=segment))
     return answer
 
 

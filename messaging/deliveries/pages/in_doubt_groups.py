@@ -152,7 +152,7 @@ def settle_group(request: HttpRequest, group: Group, decision: str) -> HttpRespo
     """The plan of a job that decides this about all of the group, and its beginning."""
     choice = group.choices.get(decision)
     if choice is None:
-        raise Http404(f"There is no decision {decision}.")
+        raise Http404(_("There is no decision {name}.").format(name=decision))
     seen = request.POST.get("expected", "")
     wrong = [("", group.possible(choice.slug))] if group.possible(choice.slug) else []
     if not (seen.isascii() and seen.isdigit() and len(seen) < 9):

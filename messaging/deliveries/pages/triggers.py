@@ -355,7 +355,7 @@ PAGES = TriggerPages(
     template="console/deliveries/trigger.html",
     shown=_shown,
     now=lambda trigger: row_of(trigger).diagnosis.headline,
-    asking="{} {}",
+    asking=gettext_lazy("{} {}"),
     made=gettext_lazy("takes documents from now on."),
 )
 
