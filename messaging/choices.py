@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from django.db import models
 
 from rmhub.language import gettext_lazy as _
+from rmhub.language import pgettext_lazy
 
 
 class Direction(models.TextChoices):
@@ -148,7 +149,7 @@ class DeliveryState(models.TextChoices):
 class SlaTarget(models.TextChoices):
     """What an agreement's service level promises about a document."""
 
-    ACKNOWLEDGED = "acknowledged", _("Acknowledged")
+    ACKNOWLEDGED = "acknowledged", pgettext_lazy("message", "Acknowledged")
     PROCESSED = "processed", _("Processed")
 
 

@@ -18,6 +18,11 @@ def gettext_lazy(text: str) -> str:
     return cast(str, translation.gettext_lazy(text))
 
 
+def pgettext_lazy(context: str, text: str) -> str:
+    """Return a text of a declaration that means something else elsewhere, as `gettext_lazy` does."""
+    return cast(str, translation.pgettext_lazy(context, text))
+
+
 def number(count: int | float, places: int = 0) -> str:
     """Return a number as the language writes it, rounded to `places` after the point: `1,234`, `1.234`."""
     return number_format(Decimal(f"{count:.{places}f}"), places, use_l10n=True, force_grouping=True)

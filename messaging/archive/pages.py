@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from typing import Any, cast
+from typing import Any
 
 from django.contrib import messages as notices
 from django.http import HttpRequest, HttpResponse
@@ -12,7 +12,6 @@ from django.utils.html import format_html, format_html_join
 from django.utils.http import urlencode
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
-from django.utils.translation import pgettext_lazy
 
 from messaging import keyset
 from messaging.access.selectors.reach import read_id
@@ -47,7 +46,7 @@ from messaging.reports.selectors import pipeline
 from messaging.templatetags.hub import ago, middle
 from partners import selectors as partners
 from rmhub.ids import BadPublicId
-from rmhub.language import gettext_lazy
+from rmhub.language import gettext_lazy, pgettext_lazy
 
 READ, RESTORE, WRITE = "archive:read", "archive:restore", "retention:write"
 _RELEASED = gettext_lazy(
@@ -172,10 +171,10 @@ def _released(hold: LegalHold) -> SafeString:
 _HOLDS = (
     Column(gettext_lazy("Name"), lambda hold: cells.link(cells.to("hold", hold.public_id), hold.name, "strong")),
     Column(
-        cast(str, pgettext_lazy("hold", "What it covers")),
+        pgettext_lazy("hold", "What it covers"),
         _covers,
         "wrap",
-        narrow=cast(str, pgettext_lazy("hold", "Covers")),
+        narrow=pgettext_lazy("hold", "Covers"),
     ),
     Column(
         gettext_lazy("Placed"),

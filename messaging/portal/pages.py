@@ -7,7 +7,7 @@ has the role `partner` opens these pages and their own account; every selector i
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, cast
+from typing import Any
 
 from django.conf import settings
 from django.contrib import messages as notices
@@ -15,7 +15,6 @@ from django.contrib.auth.models import User
 from django.http import HttpRequest, HttpResponse
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
-from django.utils.translation import pgettext_lazy
 from django.views.decorators.csrf import csrf_exempt, csrf_protect
 
 from messaging import keyset
@@ -43,7 +42,7 @@ from partners import certificates, registry
 from partners.choices import CredentialDirection, CredentialKind, Profile
 from partners.models import Credential, Party
 from rmhub.ids import BadPublicId
-from rmhub.language import gettext_lazy, inside, number
+from rmhub.language import gettext_lazy, inside, number, pgettext_lazy
 from rmhub.roles import PORTAL
 
 _OVERHEAD = 1024 * 1024
@@ -150,7 +149,7 @@ _FILTERS = (
         meaning=_STATES,
     ),
     Filter("since", gettext_lazy("From"), kind="time", most=40),
-    Filter("until", cast(str, pgettext_lazy("time", "Before")), kind="time", most=40),
+    Filter("until", pgettext_lazy("time", "Before"), kind="time", most=40),
 )
 
 

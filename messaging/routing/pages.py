@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, cast
+from typing import Any
 
 from django.forms import RadioSelect
 from django.urls import reverse
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
-from django.utils.translation import pgettext_lazy
 
 from messaging.choices import RouteMode
 from messaging.console import cells
@@ -26,7 +25,7 @@ from messaging.templatetags.hub import ago, middle, state
 from partners import selectors as partners
 from partners.choices import VersionState
 from rmhub import clock
-from rmhub.language import gettext_lazy
+from rmhub.language import gettext_lazy, pgettext_lazy
 
 
 def _name(route: Route) -> SafeString:
@@ -66,7 +65,7 @@ LIST = ListPage(
         Column(gettext_lazy("Service"), _service, "wrap"),
         Column(gettext_lazy("Next hop"), _next_hop),
         Column(
-            cast(str, pgettext_lazy("message", "Acknowledged")),
+            pgettext_lazy("message", "Acknowledged"),
             lambda route: (
                 _("when the next hop has") if route.mode == RouteMode.CONFIRM_THROUGH else _("when stored here")
             ),

@@ -41,7 +41,7 @@ from messaging.transactions.selectors.coordinations import CoordinationScreen
 from messaging.transactions.selectors.diagnosis import diagnose
 from rmhub import clock
 from rmhub.ids import BadPublicId
-from rmhub.language import gettext_lazy
+from rmhub.language import gettext_lazy, pgettext_lazy
 
 OPERATE = "transactions:write"
 SETTLE = "indoubt:resolve"
@@ -92,7 +92,7 @@ FILTERS = (
         choices=list(zip(coordinations.ROLES, (gettext_lazy("Coordinator"), gettext_lazy("Participant")), strict=True)),
     ),
     Filter("from", gettext_lazy("Begun from"), kind="time"),
-    Filter("to", gettext_lazy("Before"), kind="time"),
+    Filter("to", pgettext_lazy("time", "Before"), kind="time"),
     Filter("doubt", gettext_lazy("In doubt because"), kind="link"),
 )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 import uuid
 from collections.abc import Callable
-from typing import Any, cast
+from typing import Any
 
 from django.conf import settings
 from django.contrib import messages as notices
@@ -15,7 +15,7 @@ from django.urls import reverse
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
-from django.utils.translation import ngettext, pgettext_lazy
+from django.utils.translation import ngettext
 from django.views.decorators.debug import sensitive_variables
 
 from messaging import mailing
@@ -34,7 +34,7 @@ from messaging.journal import audit
 from messaging.templatetags.hub import ago, icon, state
 from partners.models import PartnerGroup
 from rmhub.ids import BadPublicId
-from rmhub.language import gettext_lazy, number
+from rmhub.language import gettext_lazy, number, pgettext_lazy
 from rmhub.roles import NAMES, ROLES, Role
 
 SCOPE = "users:manage"
@@ -214,7 +214,7 @@ Act = Callable[[HttpRequest, UserRow, str], str]
 # slug -> label, icon, what it does to the person, what is done.
 VERBS: dict[str, tuple[str, str, tuple[str, ...], Act]] = {
     "switch-off": (
-        cast(str, pgettext_lazy("user", "Switch off")),
+        pgettext_lazy("user", "Switch off"),
         "ban",
         (
             gettext_lazy("They are logged out everywhere at once, and cannot log in."),
@@ -224,7 +224,7 @@ VERBS: dict[str, tuple[str, str, tuple[str, ...], Act]] = {
         _switch_off,
     ),
     "switch-on": (
-        cast(str, pgettext_lazy("user", "Switch on")),
+        pgettext_lazy("user", "Switch on"),
         "check",
         (gettext_lazy("They can log in again, and their API tokens work again."),),
         _switch_on,

@@ -5,7 +5,6 @@ from __future__ import annotations
 import secrets
 from collections.abc import Mapping
 from datetime import timedelta
-from typing import cast
 
 from django.contrib import messages as notices
 from django.http import HttpRequest, HttpResponse
@@ -14,7 +13,6 @@ from django.utils import timezone
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
-from django.utils.translation import pgettext_lazy
 from django.views.decorators.debug import sensitive_variables
 
 from messaging.access.selectors.reach import read_id
@@ -28,7 +26,7 @@ from messaging.overview.selectors import records
 from messaging.templatetags.hub import ago, icon, middle, state
 from rmhub import clock
 from rmhub.ids import BadPublicId
-from rmhub.language import gettext_lazy
+from rmhub.language import gettext_lazy, pgettext_lazy
 from rmhub.roles import ABOUT, NAMES, OPERATOR_SCOPES, ORDER, SCOPES, VIEWER_SCOPES
 
 _DAYS = (30, 90, 180, 365)
@@ -73,7 +71,7 @@ def _revoke(token: ApiToken) -> SafeString | str:
 
 _COLUMNS = (
     Column(gettext_lazy("Name"), _name),
-    Column(cast(str, pgettext_lazy("token", "Owner")), lambda token: token.owner.get_username()),
+    Column(pgettext_lazy("token", "Owner"), lambda token: token.owner.get_username()),
     Column(gettext_lazy("Scopes"), _scopes, "scopes"),
     Column(gettext_lazy("State"), lambda token: state("token", _state(token)), "nowrap"),
     Column(gettext_lazy("Expires"), lambda token: f"{timezone.localtime(token.expires_at):%Y-%m-%d}", "nowrap"),

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Any, cast
+from typing import Any
 
 from django.http import HttpRequest, HttpResponse
 from django.http.response import HttpResponseBase
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
-from django.utils.translation import ngettext, pgettext_lazy
+from django.utils.translation import ngettext
 
 from messaging import keyset
 from messaging.access.selectors.reach import read_id
@@ -33,7 +33,7 @@ from messaging.messages.selectors.searching import Found
 from messaging.models import Message
 from messaging.templatetags.hub import ago, icon, middle, select, select_all, took
 from rmhub import clock, language
-from rmhub.language import gettext_lazy
+from rmhub.language import gettext_lazy, pgettext_lazy
 
 # One page of a file may go through so many portions of the store without finding anything.
 _PORTIONS = 200
@@ -193,7 +193,7 @@ FILTERS = (
     Filter("action", gettext_lazy("Action"), most=255),
     Filter("direction", gettext_lazy("Direction"), choices=Direction.choices),
     Filter("since", gettext_lazy("From"), kind="time"),
-    Filter("before", cast(str, pgettext_lazy("time", "Before")), kind="time"),
+    Filter("before", pgettext_lazy("time", "Before"), kind="time"),
     *(Filter(name, name, kind="link") for name in ("agreement", "service", "conversation", "document", "ref", "error")),
 )
 

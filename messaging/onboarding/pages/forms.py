@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import tzinfo
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar
 
 from django import forms
 from django.http import HttpRequest
 from django.utils.http import url_has_allowed_host_and_scheme
-from django.utils.translation import pgettext_lazy
 
 from messaging.console.forms import MOST_CHOICES, Group, SettingsForm
 from messaging.exceptions import ApplicationError, InvalidSubmission, Stale, WrongState
@@ -33,7 +32,7 @@ from partners.exceptions import InvalidInput, PartnersError
 from partners.exceptions import WrongState as PartnersWrongState
 from partners.models import ENDPOINT, RECOVERY, TERMS, AgreementVersion, Credential, Endpoint, PartnerGroup, Party
 from partners.rules import BY_PROFILE
-from rmhub.language import gettext_lazy
+from rmhub.language import gettext_lazy, pgettext_lazy
 
 Errors = dict[str, list[str]]
 # What services refuse: for bad values, and because of the state that things are in.
@@ -397,7 +396,7 @@ class VersionForm(TermsForm):
 
     groups = (Group(gettext_lazy("Endpoints"), ("own_endpoint", "partner_endpoint", "note")), *TermsForm.groups)
     own_endpoint = NamedField(gettext_lazy("Ours"), prefix="end")
-    partner_endpoint = NamedField(cast(str, pgettext_lazy("endpoint", "The partner's")), prefix="end")
+    partner_endpoint = NamedField(pgettext_lazy("endpoint", "The partner's"), prefix="end")
 
     class Meta(TermsForm.Meta):
         fields = TERMS

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import uuid
-from typing import Any, cast
+from typing import Any
 
 from django.contrib import messages as notices
 from django.core.exceptions import ObjectDoesNotExist, ValidationError
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import resolve_url
 from django.utils.translation import gettext as _
-from django.utils.translation import pgettext_lazy
 from django.views.decorators.debug import sensitive_post_parameters, sensitive_variables
 
 from messaging.access.selectors.reach import read_id
@@ -43,7 +42,7 @@ from partners.choices import CredentialDirection, CredentialKind
 from partners.models import Credential, Endpoint, Party
 from rmhub import clock
 from rmhub.ids import BadPublicId
-from rmhub.language import gettext_lazy
+from rmhub.language import gettext_lazy, pgettext_lazy
 
 SCOPE = "partners:write"
 _ONCE = "credential_form"
@@ -54,7 +53,7 @@ _TRUST_PRESETS = (
 )
 ARCHIVE = Verb(
     "archive",
-    cast(str, pgettext_lazy("verb", "Archive")),
+    pgettext_lazy("verb", "Archive"),
     "inbox",
     "danger",
     onboarding.party_archive,
@@ -339,6 +338,7 @@ def credential_revoke(request: HttpRequest, reference: str) -> HttpResponse:
         href = resolve_url("console:partner", now.party.public_id)
         said = f"{now.get_kind_display()}: {now.get_direction_display()}."
         version = "revoked" if now.revoked_at else "valid"
-        return Subject({"credential_id": now.pk}, str(now), href, version, ((now.party.name, href),), said)
+        name = now.label or f"{now.party.name}: {now.get_kind_display()}"
+        return Subject({"credential_id": now.pk}, name, href, version, ((now.party.name, href),), said)
 
     return act(request, REVOKE, subject)

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, cast
+from typing import Any
 
 from django.template.defaultfilters import floatformat, slugify
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 from django.utils.text import Truncator, capfirst
 from django.utils.translation import gettext as _
-from django.utils.translation import ngettext, pgettext, pgettext_lazy
+from django.utils.translation import ngettext, pgettext
 
 from messaging.console import cells
 from messaging.console.resource import Column, table
@@ -23,7 +23,7 @@ from messaging.templatetags.hub import ago, at, icon, middle, state
 from partners.fields import duration
 from partners.models import Agreement, AgreementVersion, Credential, Party
 from rmhub import clock
-from rmhub.language import gettext_lazy, number
+from rmhub.language import gettext_lazy, number, pgettext_lazy
 
 # --- partners ---
 
@@ -285,8 +285,8 @@ SERVICES = (
 
 CHANGES = (
     Column(gettext_lazy("What"), lambda change: change.label),
-    Column(cast(str, pgettext_lazy("value", "Before")), lambda change: change.before or "—", "text-soft wrap"),
-    Column(cast(str, pgettext_lazy("value", "After")), lambda change: change.after or "—", "wrap"),
+    Column(pgettext_lazy("value", "Before"), lambda change: change.before or "—", "text-soft wrap"),
+    Column(pgettext_lazy("value", "After"), lambda change: change.after or "—", "wrap"),
 )
 
 

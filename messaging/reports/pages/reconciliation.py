@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, cast
+from typing import Any
 
 from django.conf import settings
 from django.contrib import messages as notices
@@ -11,7 +11,7 @@ from django.http import HttpRequest, HttpResponse, QueryDict
 from django.urls import reverse
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
-from django.utils.translation import ngettext, pgettext_lazy
+from django.utils.translation import ngettext
 from django.views.decorators.csrf import csrf_exempt, csrf_protect
 
 from messaging.access.selectors.reach import read_id
@@ -37,7 +37,7 @@ from partners import selectors as partners
 from partners.exceptions import InvalidInput
 from partners.log_columns import COLUMNS, located
 from rmhub.ids import BadPublicId
-from rmhub.language import gettext_lazy, number
+from rmhub.language import gettext_lazy, number, pgettext_lazy
 
 SCOPE = "pipeline:run"
 _READ = "reports:read"
@@ -91,7 +91,7 @@ _LOGS = (
     Column(gettext_lazy("State"), _log_state, "nowrap"),
     Column(gettext_lazy("Partner"), _partner),
     Column(gettext_lazy("Log"), _file),
-    Column(cast(str, pgettext_lazy("log", "Covers")), _covers, "nowrap"),
+    Column(pgettext_lazy("log", "Covers"), _covers, "nowrap"),
     Column(gettext_lazy("Rows"), lambda row: cells.number(row.log.rows), "num"),
     Column(
         gettext_lazy("Agreed"),

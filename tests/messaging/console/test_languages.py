@@ -53,8 +53,8 @@ def outside(text: str, depth: int = 0) -> tuple[str, int]:
     kept = []
     for sign in text:
         depth = max(0, depth + {"⟦": 1, "⟧": -1}.get(sign, 0))
-        kept.append(sign if depth == 0 and sign != "⟧" else " ")
-    return " ".join("".join(kept).split()), depth
+        kept.append(sign if depth == 0 and sign != "⟧" else "·")
+    return " ".join(re.sub("·+", "·", "".join(kept)).split()), depth
 
 
 def stored() -> set[str]:
@@ -95,11 +95,15 @@ def left(page: html.HtmlElement, data: set[str]) -> list[str]:
     depth = 0
 
     def plain(rest: str) -> bool:
-        return any(map(untold, _PIECES.split(rest))) and not (len(rest) > 12 and rest in long)
+        return any(not known(part) and any(map(untold, _PIECES.split(part))) for part in rest.split("·"))
+
+    def known(text: str) -> bool:
+        text = text.strip()
+        return text in data or text.strip(" .:") in data or (len(text) > 12 and text in long)
 
     def untold(piece: str) -> bool:
         words = [word for word in _WORD.findall(piece) if word not in NAMES]
-        return piece.strip(" .") not in data and any(word not in data for word in words)
+        return not known(piece) and any(word not in data for word in words)
 
     def take(tag: str, text: str | None, apart: bool) -> None:
         nonlocal depth
