@@ -9,6 +9,7 @@ import pytest
 from django.contrib.auth.models import User
 from django.core.files.uploadedfile import SimpleUploadedFile
 from django.test import Client
+from django.utils.translation import trans_real
 from lxml import html
 
 from messaging.access.services import users
@@ -28,6 +29,7 @@ from rmhub.roles import ORDER, PORTAL, Role
 from tests.messaging.api.client import Api, make_token, make_user
 from tests.messaging.console.pages import PAGES, PORTAL_PAGES
 from tests.messaging.console.scenes import World, browser, delivered
+from tests.messaging.console.test_languages import Marking, left, stored
 from tests.messaging.factories import PartnerSide, partner_side, submit
 from tests.messaging.onboarding.authority import FIXED, Authority
 
@@ -364,3 +366,15 @@ def test_they_choose_their_language(near: PartnerSide) -> None:
     assert form.xpath("//input[@name='language']/@value") == ["", "en-gb", "de", "fr"]
     client.post("/preferences/", {"zone": "UTC", "language": "de", "shortcuts": "1"})
     assert html.fromstring(client.get("/portal/").content).get("lang") == "de"
+
+
+def test_no_text_of_the_portal_is_left_untranslated(scene: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(trans_real._translations, "de", Marking("de"))  # type: ignore[attr-defined]
+    client = of_partner(scene.partner)
+    client.post("/preferences/", {"zone": "UTC", "language": "de", "shortcuts": "1"})
+    data, found = stored(), []
+    for page in PORTAL_PAGES:
+        if page.get:
+            main = html.fromstring(client.get(page.url(scene)).content).xpath("//*[@id='main']")
+            found += [f"{page.name}: {text}" for text in dict.fromkeys(left(main[0], data))] if main else []
+    assert found == [], "\n".join(found)
