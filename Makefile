@@ -21,7 +21,7 @@ DEPLOYED = RMHUB_HTTPS=true RMHUB_ALLOWED_HOSTS=hub.example.org RMHUB_PUBLIC_URL
 	RMHUB_SECRET_KEY="$$($(PY) -c 'import secrets; print(secrets.token_urlsafe(64))')" \
 	RMHUB_SECRET_KEYS="$$($(PY) -c 'from cryptography.fernet import Fernet; print(Fernet.generate_key().decode())')"
 
-.PHONY: help setup packages run test tests test-all test-pipeline-remote lint openapi schemathesis simulate invariants chaos bench bench-pipeline bench-pipeline-traffic bench-console bench-growth slowclients scorecard screenshots clean requirements
+.PHONY: help setup packages run test tests test-all test-pipeline-remote lint messages openapi schemathesis simulate invariants chaos bench bench-pipeline bench-pipeline-traffic bench-console bench-growth slowclients scorecard screenshots clean requirements
 .DEFAULT_GOAL := help
 
 help: ## list these targets
@@ -88,6 +88,10 @@ lint: setup ## style, types, layers, migrations, deployment settings, API descri
 	@echo "$(PY) manage.py check --deploy --fail-level WARNING"; \
 	$(DEPLOYED) $(PY) manage.py check --deploy --fail-level WARNING
 	$(PY) manage.py openapi --check
+
+messages: setup ## take up new texts in the catalogs, and compile them (needs GNU gettext; docs/languages.md)
+	$(PY) manage.py makemessages -l de -l fr --no-location --no-wrap -i 'tests/*' -i var -i .venv
+	$(PY) manage.py compilemessages -v 0 -i .venv
 
 openapi: setup ## write the API's description to docs/openapi.yaml
 	$(PY) manage.py openapi
