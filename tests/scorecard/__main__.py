@@ -60,6 +60,7 @@ TASKS = (
     Task("T17", "Twenty partners from a spreadsheet", 7, 90, "admin", tasks_desk.onboard_many),
     Task("T18", "Does this partner keep its service level?", 3, 20, "viewer", tasks_desk.service_level),
     Task("T20", "The oldest messages of one partner", 5, 30, "viewer", tasks_desk.oldest_of_a_partner),
+    Task("T21", "The console in French", 5, 30, "viewer", tasks_desk.read_in_french),
     Task("T19", "A partner looks up an order and uploads a certificate", 5, 60, "pia", tasks_desk.partner_portal),
 )
 

@@ -1,4 +1,4 @@
-"""Tasks about documents by hand, many partners at once, service levels, the partner portal, lists: T13 to T20."""
+"""Documents by hand, many partners at once, service levels, the partner portal, lists, language: T13 to T21."""
 
 from __future__ import annotations
 
@@ -180,3 +180,19 @@ def oldest_of_a_partner(player: Player, world: World) -> None:
     player.press("window-all")
     player.press("thead a:has-text('Time')")
     player.sees(f"tbody tr:first-child#row-{wanted}")
+
+
+def read_in_french(player: Player, world: World) -> None:
+    """T21: the console in French, and which pairs are suspended."""
+    player.begin()
+    player.press("summary:has(.menu-name)")
+    player.press("preferences")
+    player.tick("language-fr")
+    player.press("submit")
+    player.sees("html[lang=fr]")
+    player.go("Paires")
+    player.sees(".state:has-text('Suspendu')")
+    player.stop()
+    player.page.goto(f"{world.hub.url}/preferences/")
+    player.find("language-browser").check()
+    player.find("submit").click()

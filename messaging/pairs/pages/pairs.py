@@ -42,7 +42,7 @@ from messaging.pairs.selectors.verbs import VerbState, verb_states
 from messaging.pairs.services import probing
 from rmhub import clock
 from rmhub.ids import public_id
-from rmhub.language import gettext_lazy
+from rmhub.language import gettext_lazy, pgettext_lazy
 
 Content = Callable[[HttpRequest, PairScreen], dict[str, Any]]  # what a tab shows
 TABS = (
@@ -75,7 +75,7 @@ PAIRS = ListPage(
         Column("queue", gettext_lazy("Queue"), lambda row: row.pair.in_queue),
         Column("head", gettext_lazy("First in line"), lambda row: row.head.message_id if row.head is not None else ""),
         Column("retry", gettext_lazy("Retry"), lambda row: row.diagnosis.retry if row.head is not None else ""),
-        Column("next", gettext_lazy("Next"), lambda row: row.diagnosis.next_at),
+        Column("next", pgettext_lazy("attempt", "Next"), lambda row: row.diagnosis.next_at),
         Column("success", gettext_lazy("Last success"), lambda row: row.pair.last_success_at),
         Column("owner", gettext_lazy("Owner"), lambda row: row.incident.owner if row.incident is not None else ""),
         Column(

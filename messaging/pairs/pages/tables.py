@@ -18,7 +18,7 @@ from messaging.models import Incident, Message, ProbeReport, Transmission
 from messaging.pairs.selectors.circuits import CircuitRow
 from messaging.pairs.selectors.screens import PairScreen
 from messaging.templatetags.hub import ago, icon, middle, octets, probe_word, state, took, until
-from rmhub.language import gettext_lazy, number
+from rmhub.language import gettext_lazy, number, pgettext_lazy
 
 # --- what waits, and what is on the way ---
 
@@ -173,7 +173,11 @@ STREAM = (
         "nowrap",
         narrow=gettext_lazy("Acknowledgement"),
     ),
-    Column(gettext_lazy("Next"), lambda one: until(one.order_ack_due_at) if one.order_ack_due_at else "—", "nowrap"),
+    Column(
+        pgettext_lazy("attempt", "Next"),
+        lambda one: until(one.order_ack_due_at) if one.order_ack_due_at else "—",
+        "nowrap",
+    ),
 )
 
 
