@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import uuid
 
+from django.conf import settings
 from django.db import transaction
+from django.utils import translation
 from django.utils.translation import gettext as _
 
 from messaging.engine import circuits
@@ -45,7 +47,8 @@ def probe(*, endpoint_id: uuid.UUID, actor: Actor, pair_id: uuid.UUID | None = N
     now = clock.now()
     target = _target(endpoint)
     give_back()
-    steps = transport.look(target, now)
+    with translation.override(settings.LANGUAGE_CODE):  # it is kept, for readers of every language
+        steps = transport.look(target, now)
     failed = next((step for step in steps if step.verdict == "failed"), None)
     report = ProbeReport(
         endpoint=endpoint,
