@@ -34,7 +34,7 @@ from messaging.journal.audit import Actor
 from messaging.permissions import permissions_of
 from partners import visibility
 from rmhub.ids import BadPublicId
-from rmhub.roles import SCOPES, WHOLE_HUB_SCOPES, Role, role_for
+from rmhub.roles import NAMES, SCOPES, WHOLE_HUB_SCOPES, Role, role_for
 
 PUBLIC = "public"
 SIGNED_IN = "signed in"  # everybody with a role, a partner's people too
@@ -67,10 +67,10 @@ class Person:
         if scope in self.scopes:
             return ""
         if scope == SIGNED_IN:
-            return Role.VIEWER.value
+            return str(NAMES[Role.VIEWER])
         if self.role is not None and scope in SCOPES[self.role]:
-            return _("{role} with access to all partners").format(role=self.role.value)
-        return role_for(scope).value
+            return _("{role} with access to all partners").format(role=NAMES[self.role])
+        return str(NAMES[role_for(scope)])
 
 
 def person(request: HttpRequest) -> Person:
@@ -188,7 +188,7 @@ def _check_scope(who: Person, wanted: str, whole_hub: bool) -> None:
             )
     missing = who.lacks(wanted)
     if missing:
-        yours = _("Your role is {role}.").format(role=who.role.value) if who.role else _("You have no role yet.")
+        yours = _("Your role is {role}.").format(role=NAMES[who.role]) if who.role else _("You have no role yet.")
         raise PermissionDenied(f"{_('This needs the role {role}.').format(role=missing)} {yours}")
 
 

@@ -20,7 +20,7 @@ from messaging.console.lists import BulkAction
 from messaging.deliveries.pages.decisions import DELIVERY, MESSAGE, Many
 from messaging.journal.incidents import may_own
 from messaging.models import BulkJob
-from rmhub.language import gettext_lazy
+from rmhub.language import gettext_lazy, pgettext_lazy
 
 
 @dataclass(frozen=True, slots=True)
@@ -274,7 +274,7 @@ VERBS: Mapping[str, BulkVerb] = {
         ),
         BulkVerb(
             "messages_cancel",
-            gettext_lazy("Cancel"),
+            pgettext_lazy("message", "Cancel"),
             "ban",
             "messages",
             (gettext_lazy("Each leaves its queue and is never sent. Its sender is notified by an event."),),

@@ -252,7 +252,7 @@ def _resubmitting(request: HttpRequest, message: Message) -> dict[str, Any]:
             "too."
         ),
         MessageState.SENT: _(
-            "The partner has this message perhaps already. A receiver that knows nothing of document ids processes the "
+            "The partner may have this message already. A receiver that knows nothing of document ids processes the "
             "new one too."
         ),
     }.get(MessageState(message.state))

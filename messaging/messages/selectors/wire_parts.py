@@ -129,7 +129,7 @@ def compare_answers(attempt: Transmission, previous: Transmission | None) -> str
         return _("It ended otherwise than attempt {number}: {how}.").format(number=previous.number, how=how)
     if attempt.http_status != previous.http_status:
         if not previous.http_status:
-            return _("Attempt {number} was answered with HTTP nothing.").format(number=previous.number)
+            return _("Attempt {number} got no HTTP status.").format(number=previous.number)
         return _("Attempt {number} was answered with HTTP {status}.").format(
             number=previous.number, status=previous.http_status
         )

@@ -253,7 +253,7 @@ _BY_PREFIX: dict[str, Kind] = {
         lambda key: limit(Signal.objects.defer("body"), "pair__partner").get(pk=key),
         lambda signal: signal.message_id,
     ),
-    "rej": Kind(gettext_lazy("Refusal"), "rejection", records.rejection),
+    "rej": Kind(gettext_lazy("Rejection"), "rejection", records.rejection),
     "par": PARTY,
     "agr": AGREEMENT,
     "rt": ROUTE,
