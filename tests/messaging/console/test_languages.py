@@ -144,3 +144,14 @@ def test_no_text_of_a_page_is_left_untranslated(scene: World, marked: None) -> N
             body = whole.xpath("//*[@id='main']") or [whole]
             found += [f"{name}: {text}" for text in dict.fromkeys(left(body[0], data))]
     assert found == [], f"{len(found)} texts:\n" + "\n".join(found)
+
+
+def test_the_browser_chooses_until_the_person_does_and_the_api_stays_english(scene: World) -> None:
+    client, german = browser(), {"Accept-Language": "de-CH,fr;q=0.5"}
+    assert b'<html lang="de"' in client.get("/pairs/", headers=german).content
+    assert b'<html lang="de"' in client.get("/pairs/NOPE/", headers=german).content, "an error page too"
+    assert b'<html lang="en-gb"' in client.get("/pairs/").content, "of the request before nothing is left"
+    Preference.objects.update_or_create(user_id=client.session["_auth_user_id"], defaults={"language": "fr"})
+    assert b'<html lang="fr"' in client.get("/pairs/", headers=german).content
+    told = client.get("/api/v1/pairs/NOPE", headers=german).json()
+    assert (told["status"], told["detail"]) == (404, "There is no pair NOPE.")
