@@ -69,7 +69,8 @@ def lookup(code: str) -> Cause:
     known = CAUSES.get(code)
     if known is not None:
         return known
-    label = code.replace("_", " ").strip().capitalize() or gettext("No cause recorded")
+    said = code.replace("_", " ").strip()
+    label = said.upper() if code.startswith("http_") else said.capitalize() or gettext("No cause recorded")
     return Cause(
         code, label, f"{label}.", gettext("Read the attempts and their answers, then decide."), retryable=False
     )

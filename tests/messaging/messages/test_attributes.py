@@ -72,7 +72,7 @@ def test_the_box_at_the_top_finds_them_with_their_name_and_without() -> None:
     assert "Nothing has this id." in page.get("/go", {"q": "order:4711-X"}).content.decode()
     hand_in(partner, attributes={"invoice": "4711-X"})
     listed = page.get("/go", {"q": "4711-X"}).content.decode()
-    assert "2 things for" in listed
+    assert "2 hits for" in listed
     with visibility.only(frozenset(), "nobody"):
         assert finding.find("4711-X").hits == []
 

@@ -305,7 +305,7 @@ def test_an_agreement_from_its_draft_to_a_second_version(admin: Client, time: Fr
     assert edited.status_code == 303
     assert "Gives up after 6 m 30 s" in words(admin, here)
     assert do(admin, f"{here}v/1/actions/activate/").status_code == 303
-    assert "agreement activate" in words(admin, here)
+    assert "agreement.activate" in words(admin, here)
     again = do(admin, f"{here}actions/new-version/")
     assert again["Location"] == f"{here}v/2/edit/"
     assert change(admin, f"{here}v/2/edit/", retries="9").status_code == 303

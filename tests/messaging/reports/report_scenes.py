@@ -195,7 +195,7 @@ def level_rows(*, days: int = DAYS, seed: int = 7) -> dict[str, list[dict[str, A
         counts = [("attempt", "read_timeout", 1412), ("attempt", "connect_refused", 640), ("attempt", "http_503", 388)]
         counts += [
             ("rejection", "unauthenticated", 121),
-            ("message", "retries_exhausted", 14),
+            ("message", "ack_timeout", 14),
             ("delivery", "service_error", 9),
         ]
         total, so_far = sum(int(count * share) for _, _, count in counts), 0
