@@ -129,7 +129,7 @@ bench-growth: setup ## measure the same traffic with 10 k, 1 M and 10 M messages
 slowclients: setup ## 1,000 slow bodies and 1,000 slow headers, while partners, API and console go on (ARGS="--slow 100")
 	@exec $(PY) -m tests.benchmarks.slowclients $(ARGS)
 
-scorecard: setup ## an operator's seventeen tasks in Chromium, in a world of 10 M messages (ARGS="--messages 100000")
+scorecard: setup ## an operator's twenty-one tasks in Chromium, in a world of 10 M messages (ARGS="--messages 100000")
 	@exec $(PY) -m tests.scorecard $(ARGS)
 
 screenshots: setup ## a picture of every page of the console, in docs/screenshots

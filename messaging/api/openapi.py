@@ -54,7 +54,7 @@ Submit documents, follow them, and operate the hub. Whatever the console does is
 
 Every answer that is not 2xx is an RFC 9457 problem (`application/problem+json`) with a stable `code`.
 Lists page by an opaque cursor. Verbs that change state need the item's ETag in `If-Match`, and a reason.
-The integrator's guide is docs/api.md.
+The integrator's guide: [The REST API](/help/api/); ten minutes with it: [the tutorial](/help/tutorial/).
 """
 
 

@@ -72,7 +72,7 @@ ABORTED: tuple[Row, ...] = (
     ),
     (
         "transaction_superior_silent",
-        _("Its coordinator was not heard of"),
+        _("Nothing was heard from its coordinator"),
         _(
             "Another coordinator decides about this transaction. It did not ask for a vote before the time was over, "
             "so it was rolled back here."

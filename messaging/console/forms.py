@@ -11,12 +11,16 @@ from django.core.exceptions import FieldDoesNotExist, ValidationError
 from django.db.models import Field, QuerySet
 from django.forms.renderers import DjangoTemplates
 from django.template.loader import get_template
+from django.urls import reverse_lazy
 from django.utils.text import capfirst
 from django.utils.translation import gettext as _
 
 from messaging.access.selectors.reach import read_id
+from messaging.console.filters import named
+from partners import selectors as partners
 from partners.fields import DurationField
 from rmhub.ids import BadPublicId
+from rmhub.language import gettext_lazy
 
 MOST_CHOICES = 500
 
@@ -102,6 +106,35 @@ class ReferenceField(forms.ChoiceField):
         self.choices = [("", self.blank), *choices]
 
 
+class PartnerField(forms.CharField):
+    """A partner by name, identifier or id; what is typed completes itself. The value is its key, None for nobody."""
+
+    def __init__(self, of: Any, *, blank: str = "", missing: str = "") -> None:
+        self.needed = bool(missing)
+        typed = {
+            **{"placeholder": blank or gettext_lazy("Name or identifier"), "maxlength": "200", "list": "partner-names"},
+            **{"hx-get": reverse_lazy("console:partner-names"), "hx-trigger": "focus once, input changed delay:200ms"},
+            **{"hx-target": "#partner-names", "hx-swap": "innerHTML"},
+        }
+        super().__init__(
+            label=capfirst(of.field.verbose_name),
+            help_text=of.field.help_text,
+            error_messages={"required": missing},
+            widget=forms.TextInput(typed),
+        )
+
+    def to_python(self, value: Any) -> Any:
+        text = str(value or "").strip()
+        if not text:
+            return None
+        party = named(text).party
+        if party is None:
+            said, alike = partners.nobody(text)
+            meant = _(" Did you mean {names}?").format(names=", ".join(alike)) if alike else ""
+            raise ValidationError(f"{said}{meant}")
+        return party.pk
+
+
 class SettingsForm(forms.ModelForm):
     """The form of an object that people set up. `groups`: its fields under their headings, in the order of the page.
 
@@ -131,6 +164,9 @@ class SettingsForm(forms.ModelForm):
                 known = getattr(self.instance, row) if getattr(self.instance, f"{row}_id") else None
                 given = (kwargs.get("initial") or {}).get(name, "")
                 self.initial[name] = known.public_id if known is not None else given
+            if isinstance(field, PartnerField):
+                known = getattr(self.instance, name.removesuffix("_id"), None)
+                self.initial[name] = known.name if known is not None else (kwargs.get("initial") or {}).get(name, "")
             if isinstance(field, forms.CharField):
                 field.max_length, field.validators = None, []  # the model says it, in the service
             if isinstance(field, forms.IntegerField):

@@ -193,7 +193,7 @@ def incident_acknowledge(request: HttpRequest, number: str) -> HttpResponse:
         services.incident_acknowledge(**_why(request, incident))
     except Stale:
         faster = _faster(records.incident(incident.pk))
-        notices.error(request, f"{faster} " + _("It was left as it is."))
+        notices.error(request, f"{faster} " + _("Nothing was changed."))
     except ApplicationError as error:
         notices.error(request, error.detail)
     else:

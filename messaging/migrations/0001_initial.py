@@ -1366,7 +1366,7 @@ class Migration(migrations.Migration):
                 ('direction', models.CharField(choices=[('out', 'Outbound'), ('in', 'Inbound')], max_length=3)),
                 ('messages', models.BigIntegerField()),
                 ('bytes', models.BigIntegerField()),
-                ('succeeded', models.BigIntegerField(help_text='Delivered, sent without acknowledgement wished for, or received.')),
+                ('succeeded', models.BigIntegerField(help_text='Delivered, sent without asking for an acknowledgement, or received.')),
                 ('failed', models.BigIntegerField(help_text='Given up, skipped or cancelled.')),
                 ('in_doubt', models.BigIntegerField(help_text='Outbound: outcome unknown. Inbound: a delivery is in doubt.')),
                 ('under_way', models.BigIntegerField()),

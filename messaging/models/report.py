@@ -214,7 +214,9 @@ class ServiceLevel(ReportRow):
     direction = models.CharField(max_length=3, choices=Direction)
     messages = models.BigIntegerField()
     bytes = models.BigIntegerField()
-    succeeded = models.BigIntegerField(help_text=_("Delivered, sent without acknowledgement wished for, or received."))
+    succeeded = models.BigIntegerField(
+        help_text=_("Delivered, sent without asking for an acknowledgement, or received.")
+    )
     failed = models.BigIntegerField(help_text=_("Given up, skipped or cancelled."))
     in_doubt = models.BigIntegerField(help_text=_("Outbound: outcome unknown. Inbound: a delivery is in doubt."))
     under_way = models.BigIntegerField()

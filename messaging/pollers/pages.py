@@ -11,7 +11,7 @@ from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
 
 from messaging.console.filters import Filter
-from messaging.console.forms import MOST_CHOICES, Group, ReferenceField, SettingsForm
+from messaging.console.forms import MOST_CHOICES, Group, PartnerField, ReferenceField, SettingsForm
 from messaging.console.resource import Column, ListPage, Pages
 from messaging.pairs.selectors import screens
 from messaging.pollers import selectors
@@ -114,7 +114,7 @@ class PollerForm(SettingsForm):
         blank=gettext_lazy("Choose one"),
         missing=gettext_lazy("Choose the endpoint that the messages are for."),
     )
-    partner = ReferenceField(Poller.partner, prefix="par", blank=gettext_lazy("Choose one"))
+    partner = PartnerField(Poller.partner)
     secret_kind = forms.ChoiceField(
         label=gettext_lazy("With"),
         help_text=gettext_lazy("Mail servers take a password."),
@@ -151,9 +151,7 @@ class PollerForm(SettingsForm):
         super().__init__(*args, **kwargs)
         self.initial["kind"] = self.initial.get("kind") or PollerKind.SFTP
         ours = partners.endpoints().filter(party__is_own=True)[:MOST_CHOICES]
-        theirs = partners.parties(is_own=False)[:MOST_CHOICES]
         self.offer("endpoint", [(one.public_id, f"{one.party}: {one.uri}") for one in ours])
-        self.offer("partner", [(one.public_id, one.name) for one in theirs])
 
     @property
     def settings(self) -> dict[str, Any]:

@@ -432,7 +432,7 @@ def _receive(request: HttpRequest) -> HttpResponse:
     if received.created:
         notices.success(request, _("Your log is here. We compare it with ours, and the result appears below."))
     else:
-        notices.info(request, _("This very log was there before: nothing was stored twice."))
+        notices.info(request, _("This log was uploaded before: nothing was stored twice."))
     return see_other("console:portal-logs")
 
 

@@ -4,22 +4,23 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 
 import pytest
-from django.contrib.auth.models import Group
+from django.contrib.auth.models import Group, User
 from playwright.sync_api import Error, Page, Request, Route, expect
 
 from messaging.journal.audit import Actor
-from messaging.models import AuditEntry, OnboardingDraft, Pair
+from messaging.models import Access, AuditEntry, OnboardingDraft, Pair
 from messaging.pairs.services import operating
 from rmhub import clock
 from rmhub.roles import Role
 from tests import sizes
 from tests.browser.axe import AXE, RULES
 from tests.browser.conftest import PASSWORD, Open
-from tests.messaging.console.pages import DOWNLOADS, PAGES
+from tests.messaging.console.pages import DOWNLOADS, PAGES, PORTAL_PAGES
 from tests.messaging.console.scenes import delivered, suspended, world
 from tests.messaging.factories import partner_side, submit
 from tests.rmhub.conditions import eventually
@@ -411,7 +412,9 @@ def _violations(page: Page, rules: dict[str, object]) -> list[str]:
     return [f"{one['id']}: {one['nodes'][0]['html'][:200]}" for one in found]
 
 
-def test_axe_finds_nothing_on_any_page_in_either_theme_wide_and_narrow(open_console: Open) -> None:
+def test_axe_finds_nothing_on_any_page_in_either_theme_wide_and_narrow(
+    open_console: Open, person: Callable[..., User]
+) -> None:
     with clock.frozen(clock.now()) as time:
         scene = world(time)
     page = open_console("/", bypass_csp=True)
@@ -444,6 +447,13 @@ def test_axe_finds_nothing_on_any_page_in_either_theme_wide_and_narrow(open_cons
     for entry in shown if sizes.ALL or PICTURES else shown[::16]:
         look(entry.name, entry.url(scene))
     look("not-found", "/pairs/NOPE/", 404)
+    Access.objects.create(user=person(Role.PARTNER, "pia"), limited=True, partner=scene.partner)
+    ours, page = page, open_console("/portal/", role=Role.PARTNER, name="pia", bypass_csp=True)
+    page.route("**/axe.js", lambda route: route.fulfill(path=AXE))
+    for entry in PORTAL_PAGES if sizes.ALL or PICTURES else PORTAL_PAGES[::3]:
+        if entry.get and entry.name not in DOWNLOADS:
+            look(entry.name, entry.url(scene))
+    page = ours
     Group.objects.get(name=Role.ADMIN).user_set.clear()
     look("not-allowed", "/", 403)
     page.context.clear_cookies(name="sessionid")

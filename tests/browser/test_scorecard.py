@@ -15,7 +15,7 @@ pytestmark = pytest.mark.acceptance
 
 @pytest.mark.long
 def test_an_operator_does_all_of_it(chromium: Browser, tmp_path: Path) -> None:
-    assert len(TASKS) == 20
+    assert len(TASKS) == 21
     with running(20_000, tmp_path, print, pairs=60) as world:
         results = [play(chromium, world, task, tmp_path) for task in TASKS]
     assert {one.task.name: one.problem for one in results if one.problem} == {}

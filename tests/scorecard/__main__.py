@@ -3,7 +3,7 @@
     make scorecard                (ARGS="--messages 100000 --only T1,T3" for less)
 
 2 points: done within the presses and within a quarter of the seconds that a person may take (a script reads and types
-at once); 1: within twice of both; 0: neither, or not done. The last line is `SCORE n of 40`.
+at once); 1: within twice of both; 0: neither, or not done. The last line is `SCORE n of 42`.
 """
 
 from __future__ import annotations

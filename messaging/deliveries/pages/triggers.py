@@ -22,7 +22,7 @@ from messaging.access.selectors import reach
 from messaging.choices import Consult, ServiceKind, TriggerState
 from messaging.console.access import actor, requires
 from messaging.console.filters import Filter, bar
-from messaging.console.forms import MOST_CHOICES, Group, ReferenceField, SettingsForm
+from messaging.console.forms import MOST_CHOICES, Group, PartnerField, ReferenceField, SettingsForm
 from messaging.console.rendering import dialog, keyset_page, page, posted, see_other
 from messaging.console.resource import ListPage, Pages, table
 from messaging.deliveries.pages import tables
@@ -175,7 +175,7 @@ class TriggerForm(SettingsForm):
         *("timeout", "retry_statuses", "lease_seconds", "retry_until", "max_retries", "retry_interval"),
         "monitor_interval",
     )
-    party_id = ReferenceField(Trigger.party, prefix="par", blank=gettext_lazy("Every partner"))
+    party_id = PartnerField(Trigger.party, blank=gettext_lazy("Every partner"))
     agreement_id = ReferenceField(Trigger.agreement, prefix="agr", blank=gettext_lazy("Every agreement"))
     documents = DocumentsField(  # type: ignore[call-arg]
         label=gettext_lazy("Services and actions"),
@@ -223,7 +223,6 @@ class TriggerForm(SettingsForm):
         of_transactions = profile.names(lambda one: not one.carries_documents)
         atomic = [one for one in agreements if any(each.profile in of_transactions for each in one.versions.all())]
         return {
-            "party_id": [(one.public_id, one.name) for one in partners.parties(is_own=False)[:MOST_CHOICES]],
             "agreement_id": [(one.public_id, _agreement(one)) for one in agreements],
             "member_of_id": [(one.public_id, one.name) for one in triggers.wholes()[:MOST_CHOICES]],
             "atomic_agreement_id": [(one.public_id, _agreement(one)) for one in atomic],

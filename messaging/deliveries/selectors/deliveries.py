@@ -214,7 +214,7 @@ _FINDINGS: Mapping[tuple[str, str], tuple[str, str]] = {
     ("resolver", "in_doubt"): ("unknown", gettext_lazy("Cannot say")),
     ("resolver", "transient"): ("unknown", gettext_lazy("Not available")),
     ("resolver", "failed"): ("unknown", gettext_lazy("Ended with an error")),
-    ("resolver", "nonsense"): ("unknown", gettext_lazy("Said something that is no verdict")),
+    ("resolver", "nonsense"): ("unknown", gettext_lazy("Gave an answer that is no verdict")),
     ("operator", "resubmitted"): ("yes", gettext_lazy("Resubmitted: process it, whatever the history says")),
     ("operator", "processed"): ("no", gettext_lazy("The application has processed it")),
     ("operator", "not_processed"): ("yes", gettext_lazy("Not processed: resubmitted")),

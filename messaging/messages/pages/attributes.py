@@ -8,7 +8,7 @@ from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
 
 from messaging.choices import DocumentKind
-from messaging.console.forms import Group, ReferenceField
+from messaging.console.forms import Group, PartnerField
 from messaging.console.resource import Column, ListPage, Pages
 from messaging.messages.attributes import ATTRIBUTES, SETTINGS
 from messaging.messages.pages.masks import NAMES, DocumentRuleForm, documents_of
@@ -52,7 +52,7 @@ class AttributeForm(DocumentRuleForm):
         Group(gettext_lazy("What is taken, and from where"), ("name", "kind", "path")),
         Group(gettext_lazy("From whose documents"), ("partner", "service", "action", "shown", "enabled")),
     )
-    partner = ReferenceField(AttributeRule.partner, prefix="par", blank=gettext_lazy("All partners"))
+    partner = PartnerField(AttributeRule.partner, blank=gettext_lazy("All partners"))
 
     class Meta:
         model = AttributeRule

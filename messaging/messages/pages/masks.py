@@ -10,13 +10,12 @@ from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
 
 from messaging.choices import MaskKind
-from messaging.console.forms import MOST_CHOICES, Group, ReferenceField, SettingsForm
+from messaging.console.forms import Group, PartnerField, SettingsForm
 from messaging.console.resource import Column, ListPage, Pages
 from messaging.messages.masks import MASKS, SETTINGS
 from messaging.models import PayloadMask
 from messaging.models.document_rule import DocumentRule
 from messaging.templatetags.hub import middle
-from partners import selectors as partners
 from rmhub.language import gettext_lazy
 from rmhub.roles import Role
 
@@ -67,9 +66,7 @@ class DocumentRuleForm(SettingsForm):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        theirs = partners.parties(is_own=False)[:MOST_CHOICES]
         self.fields["partner"].label = _("Partner")
-        self.offer("partner", [(one.public_id, str(one)) for one in theirs])
 
 
 class MaskForm(DocumentRuleForm):
@@ -79,7 +76,7 @@ class MaskForm(DocumentRuleForm):
         Group(gettext_lazy("What it covers"), ("name", "kind", "path")),
         Group(gettext_lazy("Where, and for whom"), ("partner", "service", "visible_to", "enabled")),
     )
-    partner = ReferenceField(PayloadMask.partner, prefix="par", blank=gettext_lazy("All partners"))
+    partner = PartnerField(PayloadMask.partner, blank=gettext_lazy("All partners"))
 
     class Meta:
         model = PayloadMask

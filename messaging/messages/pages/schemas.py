@@ -15,7 +15,7 @@ from django.utils.translation import gettext as _
 
 from messaging.choices import MaskKind, SchemaEffect
 from messaging.console.access import requires
-from messaging.console.forms import Group, ReferenceField
+from messaging.console.forms import Group, PartnerField
 from messaging.console.rendering import page
 from messaging.console.resource import Column, ListPage, Pages, table
 from messaging.exceptions import ApplicationError
@@ -83,7 +83,7 @@ class SchemaForm(DocumentRuleForm):
     note = gettext_lazy(
         "A new text, or new files, make a new version. Without them, you choose which version is in use."
     )
-    partner = ReferenceField(DocumentSchema.partner, prefix="par", blank=gettext_lazy("All partners"))
+    partner = PartnerField(DocumentSchema.partner, blank=gettext_lazy("All partners"))
     text = forms.CharField(
         label=gettext_lazy("Text"),
         widget=forms.Textarea,

@@ -97,7 +97,7 @@ _RULES = (
     Column(gettext_lazy("State"), _switch),
     Column(gettext_lazy("Events"), lambda rule: ", ".join(rule.events)),
     Column(gettext_lazy("Only"), _only),
-    Column(gettext_lazy("Whom"), lambda rule: whom(rule)),
+    Column(gettext_lazy("Recipients"), lambda rule: whom(rule)),
 )
 
 
@@ -177,7 +177,7 @@ def rule_test(request: HttpRequest, reference: str) -> HttpResponse:
     """Sends one notification by the rule now, and says what came of it."""
     one = notifying.rule_test(rule_id=read_id("rule", reference), actor=actor(request))
     if one.last_error:
-        notices.error(request, _("The test did not get out: {error}").format(error=one.last_error))
+        notices.error(request, _("The test could not be sent: {error}").format(error=one.last_error))
     else:
         channel = NotificationChannel(one.rule.channel)
         said = {

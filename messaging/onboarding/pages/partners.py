@@ -212,8 +212,8 @@ def _of_worst(row: PartnerRow, name: str) -> float | int | None:
 
 @requires("partners:read")
 def partner_names(request: HttpRequest) -> HttpResponse:
-    """Names of partners that contain what was typed into a filter, as the choices of that field."""
-    typed = next((text for text in map(request.GET.get, ("q", "partner", "party")) if text), "")
+    """Names of partners that contain what was typed into a field, as the choices of that field."""
+    typed = next((str(text) for text in request.GET.values() if text), "")  # whatever the field is called
     found = selectors.parties(is_own=False, archived=False, search=typed.strip()[:120].replace("\x00", ""))
     names = found.prefetch_related(None).values_list("name", flat=True)[:_NAMES]
     return HttpResponse(format_html_join("", '<option value="{}"></option>', ((name,) for name in names)))

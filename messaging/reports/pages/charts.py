@@ -109,7 +109,7 @@ def pareto(ident: str, title: str, causes: Sequence[tuple[str, int, float]], *, 
     said = "; ".join(f"{name} {scales.number(count)}" for name, count, _share in causes[:5])
     svg = _frame(ident, title, said, parts, height=16 + 24 * max(1, len(causes)))
     body = [(name, scales.number(count), scales.share(cumulative)) for name, count, cumulative in causes]
-    legend = [("tone-main", counted), ("tone-cumulative", _("Cumulated share"))]
+    legend = [("tone-main", counted), ("tone-cumulative", _("Cumulative share"))]
     return Chart(ident, title, svg, legend, (_("Cause"), counted, _("Cumulated")), body)
 
 

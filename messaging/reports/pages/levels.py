@@ -271,4 +271,4 @@ def _doubts(shown: Shown, partner: str) -> charts.Chart | None:
         part = (label, tone, float(one.count), scales.number(one.count))
         rows.setdefault(hub.doubt(one.doubt), []).append(part)
     bars = [charts.Bar(name, parts) for name, parts in rows.items()]
-    return charts.bars("doubts", _("Outcomes of doubts"), bars) if bars else None
+    return charts.bars("doubts", _("Outcomes of documents in doubt"), bars) if bars else None

@@ -83,7 +83,7 @@ def _progress(row: Any) -> object:
     if run.state == "failed":
         return cells.span("text-bad", Truncator(run.error).chars(160))
     if run.state == "queued" and row.unclaimed:
-        return cells.span("text-bad", _("nobody takes it"))
+        return cells.span("text-bad", _("no worker takes it"))
     if run.rows is None:
         return cells.NONE
     return ngettext("{count} row", "{count} rows", run.rows).format(count=number(run.rows))

@@ -151,7 +151,7 @@ def _receive(request: HttpRequest) -> HttpResponse:
     except (InvalidSubmission, TooLarge) as error:
         return _new_form(request, request.POST, problems(error), status=422)
     if not received.created:
-        notices.info(request, _("This very log was there before: nothing was stored twice."))
+        notices.info(request, _("This log was uploaded before: nothing was stored twice."))
     elif received.problems:
         notices.warning(request, _("The log is here. Map its columns below."))
     else:

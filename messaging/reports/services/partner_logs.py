@@ -228,7 +228,7 @@ def fit(log: PartnerLog) -> tuple[str, ...]:
 def check_range(range_from: datetime | None, range_to: datetime | None) -> None:
     """Raises InvalidSubmission for a range that ends before it begins."""
     if range_from is not None and range_to is not None and range_from >= range_to:
-        raise InvalidSubmission({"range_to": [_("It is not behind the begin of the range.")]})
+        raise InvalidSubmission({"range_to": [_("It must be later than the beginning of the range.")]})
 
 
 def _fit(head: Head, mapping: Mapping[str, Any]) -> tuple[str, ...]:

@@ -69,7 +69,7 @@ def check_request(
         elif value is not None and value.tzinfo is None:
             errors[name] = [_("A time zone is needed, such as Z for UTC.")]
     if not errors and range_from is not None and range_to is not None and range_from >= range_to:
-        errors["to"] = [_("It must be later than the begin of the range.")]
+        errors["to"] = [_("It must be later than the beginning of the range.")]
     kept = dict(parameters or {})
     try:
         json.dumps(kept)

@@ -147,7 +147,7 @@ def _marks(screen: CoordinationScreen) -> list[Step]:
         given_up = any(taker.settled_as == FORGET for taker in screen.enlistments)
         label = _("Everybody has committed")
         if given_up:
-            label = _("The end: who was given up has not confirmed it")
+            label = _("Ended: the participants that were given up have not confirmed it")
         found.append(Step(one.ended_at, "mark", label=label, tone="plain" if given_up else "good", rank=3))
     return found
 

@@ -12,7 +12,7 @@ from messaging.models import AuditEntry, PollerState
 from messaging.pollers.services import pollers
 from messaging.pollers.services.collecting import Found
 from partners import secrets
-from partners.models import Poller
+from partners.models import Party, Poller
 from rmhub import clock
 from rmhub.clock import FrozenClock
 from rmhub.roles import Role
@@ -42,16 +42,15 @@ def _filled(page: html.HtmlElement) -> dict[str, str]:
     return {name: value for name, value in form.form_values() if name != "csrfmiddlewaretoken"}
 
 
-def _new(client: Client, partner: PartnerSide, **changes: str) -> Any:
+def _new(client: Client, **changes: str) -> Any:
     page = _page(client, "/pollers/new/")
     ours = page.xpath("//select[@name='endpoint']/option[@value!='']/@value")[0]
-    theirs = page.xpath("//select[@name='partner']/option[@value!='']/@value")[0]
     given = {
         "name": "Globex",
         "kind": "sftp",
         "url": "sftp://files.globex.example/to-us/",
         "endpoint": ours,
-        "partner": theirs,
+        "partner": Party.objects.get(is_own=False).name.upper(),
         "username": "hub",
         "password": "their password",
         "host_key": KEY,
@@ -62,7 +61,7 @@ def _new(client: Client, partner: PartnerSide, **changes: str) -> Any:
 
 def test_a_new_folder(partner: PartnerSide) -> None:
     client = browser(Role.ADMIN)
-    answer = _new(client, partner)
+    answer = _new(client)
     made = Poller.objects.get()
     assert (answer.status_code, answer["Location"]) == (303, f"/pollers/{made.public_id}/")
     assert secrets.decrypt(made.secret_encrypted) == "their password"
@@ -73,23 +72,31 @@ def test_a_new_folder(partner: PartnerSide) -> None:
 
 def test_what_is_wrong_stands_beside_its_field_and_the_secret_does_not_come_back(partner: PartnerSide) -> None:
     client = browser(Role.ADMIN)
-    answer = _new(client, partner, host_key="", url="sftp://files.globex.example/a/../b/")
+    answer = _new(client, host_key="", url="sftp://files.globex.example/a/../b/")
     assert answer.status_code == 422 and b"their password" not in answer.content
     page = html.fromstring(answer.content)
     for field in ("host_key", "url"):
         assert page.get_element_by_id(f"field-{field}_error").text_content().strip()
     assert page.get_element_by_id("field-name").value == "Globex"
     assert not Poller.objects.exists()
-    key = _new(client, partner, secret_kind="ssh_key", private_key="no key")
+    key = _new(client, secret_kind="ssh_key", private_key="no key")
     assert (
         "not a private key" in html.fromstring(key.content).get_element_by_id("field-private_key_error").text_content()
     )
 
 
+def test_a_partner_that_there_is_not_is_said_with_those_that_may_be_meant(partner: PartnerSide) -> None:
+    name = Party.objects.get(is_own=False).name
+    answer = _new(browser(Role.ADMIN), partner=name[:-1] + "x")
+    assert answer.status_code == 422
+    said = html.fromstring(answer.content).get_element_by_id("field-partner_error").text_content()
+    assert said.split() == f"No partner is called {name[:-1]}x. Did you mean {name}?".split()
+
+
 def test_a_mailbox_leaves_out_what_only_folders_have(partner: PartnerSide) -> None:
     client = browser(Role.ADMIN)
     mail = {"kind": "imap", "url": "imaps://mail.us.example/INBOX", "trusted_checker": "mx.us.example"}
-    assert _new(client, partner, **mail).status_code == 303
+    assert _new(client, **mail).status_code == 303
     made = Poller.objects.get()
     assert (made.partner, made.host_key, made.trusted_checker) == (None, "", "mx.us.example")
 

@@ -295,7 +295,7 @@ def test_levels_compare_equal_stretches_of_whole_weeks(reports: dict[str, Pipeli
     titles = [chart.xpath(".//h2/text()")[0] for chart in charts]
     assert titles == [
         *("Messages by outcome", "Time to acknowledge", "Messages by hour (UTC)"),
-        *("The most frequent errors", "Outcomes of doubts"),
+        *("The most frequent errors", "Outcomes of documents in doubt"),
     ]
     latency = charts[1]
     assert latency.xpath(".//thead//th/text()") == ["Day (UTC)", "p50", "p95", "p99", "p95 before"]

@@ -123,7 +123,7 @@ def test_an_extract_shows_what_it_took_up() -> None:
     )
     page = _page(f"/pipeline/{run.public_id}/")
     assert "1,512 rows written" in _text(page, "run")
-    assert "What it took up" in _text(page, "inputs")
+    assert "Rows extracted" in _text(page, "inputs")
     assert "Events—1,204—" in _text(page, "inputs")
     assert '"batches": 3' in page.text_content()
 

@@ -124,7 +124,7 @@ def test_a_vote_against_stands_before_the_rollback_that_it_causes(time: FrozenCl
 
 @pytest.mark.parametrize(
     ("given_up", "label"),
-    [(False, "Everybody has committed"), (True, "The end: who was given up has not confirmed it")],
+    [(False, "Everybody has committed"), (True, "Ended: the participants that were given up have not confirmed it")],
 )
 def test_the_last_line_of_a_commit_does_not_speak_for_who_was_given_up(
     time: FrozenClock, given_up: bool, label: str
