@@ -90,7 +90,7 @@ def test_a_test_is_sent_and_its_end_is_told(settings: Any) -> None:
     assert len(mail.outbox) == 1
     settings.RMHUB_MAIL_SERVER = settings.RMHUB_SMTP_RELAY = ""
     said = client.post(url, follow=True).content.decode()
-    assert "The test did not get out: No mail server is set up" in said
+    assert "The test could not be sent: No mail server is set up" in said
     assert "No mail server is set up, so mails wait" in said
 
 
