@@ -387,7 +387,7 @@ def test_what_is_refused_leaves_nothing_behind(party: Party, settings: Any) -> N
         receive(party, b"a,b\n1,2\n")
     with pytest.raises(InvalidSubmission, match="is ours"):
         receive(make_party("Acme", own=True))
-    with pytest.raises(InvalidSubmission, match="not behind"):
+    with pytest.raises(InvalidSubmission, match="later than the beginning"):
         receive(party, range_from=datetime(2026, 1, 2, tzinfo=UTC), range_to=datetime(2026, 1, 1, tzinfo=UTC))
     assert not PartnerLog.objects.exists()
     assert not [path for path in partner_logs.folder().rglob("*") if path.is_file()]

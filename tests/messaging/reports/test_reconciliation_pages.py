@@ -107,7 +107,7 @@ def test_days_that_nobody_touched_leave_the_range_to_the_second(client: Client, 
 def test_the_same_log_again_leads_to_the_one_that_is_there(client: Client, partner: PartnerSide) -> None:
     first, again = hand_in(client, partner), hand_in(client, partner)
     assert first["Location"] == again["Location"] and PartnerLog.objects.count() == 1
-    assert "was there before" in text(client.get(again["Location"]))
+    assert "was uploaded before" in text(client.get(again["Location"]))
 
 
 @pytest.mark.parametrize(
