@@ -201,7 +201,7 @@ def preferences_page(request: HttpRequest) -> HttpResponse:
     errors: list[tuple[str, str]] = []
     if request.method == "POST":
         try:
-            services.preference_update(
+            saved = services.preference_update(
                 user=_me(request),
                 zone=request.POST.get("other", "").strip() or request.POST.get("zone", ""),
                 language=request.POST.get("language"),
@@ -210,7 +210,8 @@ def preferences_page(request: HttpRequest) -> HttpResponse:
         except InvalidSubmission as error:
             errors = problems(error)
         else:
-            with translation.override(_spoken(request)):
+            # The notice stands on the next page.
+            with translation.override(saved.language or translation.get_language_from_request(request)):
                 notices.success(request, _("Your preferences are saved."))
             return see_other("console:preferences")
     wished = preferences(request)
@@ -223,12 +224,6 @@ def preferences_page(request: HttpRequest) -> HttpResponse:
         "languages": settings.LANGUAGES,
     }
     return page(request, "console/access/preferences.html", context, status=422 if errors else 200)
-
-
-def _spoken(request: HttpRequest) -> str:
-    """The language of the next page."""
-    chosen = people.preferences_of(_me(request).pk).language
-    return chosen or translation.get_language_from_request(request)
 
 
 @requires(SIGNED_IN, methods=("POST",))
