@@ -8,20 +8,24 @@ from __future__ import annotations
 import importlib
 import uuid
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cache
+from typing import Any
 
 from django.utils.translation import gettext as _
 
 from messaging.bench import Bench
 from messaging.choices import Direction
-from messaging.models import Event, Message, Pair
+from messaging.claim import Claim, Due, Job, Recorded
+from messaging.models import Event, Message, Pair, Payload
+from messaging.protocol.codecs.entity_file import name_of
 from messaging.protocol.codecs.stream import StreamEnvelope
-from messaging.protocol.envelope import Envelope
+from messaging.protocol.envelope import Envelope, Wire
 from messaging.protocol.errors import IllegalTransition
 from messaging.protocol.pair_state import Kind
+from messaging.transports import Receipt
 from partners import registry
 from partners.choices import Profile as Name
 from partners.terms import Terms
@@ -54,6 +58,12 @@ class Profile(ABC):
     bench: Bench
     # Why a person cannot set the number that an inbound pair expects.
     without_number = ""
+    # Receipts go where the partner wants its errors, and not where it takes messages.
+    answers_apart = False
+    # Headers of receipts and Error messages.
+    answer_headers: tuple[tuple[str, str], ...] = ()
+    # False: outcomes lock messages before their pairs, as whoever stores an answer does (spec 5).
+    pairs_first = True
 
     @abstractmethod
     def enqueue(self, message: Message, pair: Pair, terms: Terms, now: datetime) -> None:
@@ -63,6 +73,59 @@ class Profile(ABC):
 
     def let_go(self, pair: Pair, now: datetime) -> None:
         """Makes due what waits in flight behind a pair that goes on, if anything does. Call with its lock held."""
+        return
+
+    # What follows from what: the engine asks, in the transaction that claims or records. It moves by itself messages of
+    # a pair that has one in flight, and those that are sent once: these are only written here.
+
+    def write(
+        self, message: Message, payloads: Sequence[Payload], contents: Sequence[bytes], terms: Terms, now: datetime
+    ) -> Wire:
+        """The octets of a message that the engine moves. Raises EncodeError, storage.PayloadMissing."""
+        raise NotImplementedError(f"messages under {terms.tpa_id} are written by their profile, not by the engine")
+
+    def fields(self, message: Message, terms: Terms) -> dict[str, Any]:
+        """Fields of the Parcel of a message, beside those that come of its agreement."""
+        return {"name": name_of("message", message.message_id)}
+
+    def fields_of(self, messages: Mapping[uuid.UUID, tuple[Message, Terms]]) -> dict[uuid.UUID, dict[str, Any]]:
+        """The same for messages that were claimed before, of the rows: however many, as many queries as for one."""
+        return {key: self.fields(message, terms) for key, (message, terms) in messages.items()}
+
+    def moves(self, message: Message) -> bool:
+        """Whether this profile claims the message, times it and records what became of it, and not the engine."""
+        return False
+
+    def owe(self, claim: Claim) -> None:
+        """Writes the receipts whose time has come, which the same claim sends."""
+        return
+
+    def promote(self, pairs: Sequence[Pair], heads: dict[uuid.UUID, Message], claim: Claim) -> list[Pair]:
+        """Puts in flight what may go now on those of these locked, due pairs that have several; returns the others.
+
+        `heads`: the first queued message of each; those of its own are taken out. Together they get no more than the
+        claim's limit, so that no lease runs out while its job waits for a thread.
+        """
+        return list(pairs)
+
+    def send_due(self, due: Due, claim: Claim) -> None:
+        """Claims messages that it moves itself, or ends them: their own timers have run out, or their leases have."""
+        raise NotImplementedError
+
+    def record(
+        self,
+        outcomes: Sequence[tuple[Job, Receipt]],
+        pairs: Mapping[uuid.UUID, Pair],
+        now: datetime,
+        written: list[Event],
+    ) -> Recorded:
+        """Writes what came of attempts at messages that it moves itself; `pairs`: theirs, locked, if `pairs_first`."""
+        raise NotImplementedError
+
+    def restored(self, now: datetime) -> None:
+        """The database was replaced by an older one, or ids were lost: what that leaves in doubt. Call outside of
+        transactions.
+        """
         return
 
     @abstractmethod
@@ -114,6 +177,11 @@ def named(name: str) -> Profile:
     profile = importlib.import_module(f"messaging.profiles.{name}.profile").PROFILE
     assert isinstance(profile, Profile)
     return profile
+
+
+def every() -> Iterator[Profile]:
+    """All profiles: those with a window first, for they take a pair by what it has in flight, others by its head."""
+    return iter(sorted(map(named, Name.values), key=lambda one: not one.windowed))
 
 
 def names(wanted: Callable[[Profile], bool]) -> list[str]:

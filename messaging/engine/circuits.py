@@ -24,7 +24,7 @@ from django.db import transaction
 
 from messaging import dispatch
 from messaging.choices import Direction, IncidentState
-from messaging.engine.preparing import Job
+from messaging.claim import Job
 from messaging.exceptions import NotFound
 from messaging.journal import audit, events, incidents
 from messaging.journal.audit import Actor

@@ -1,8 +1,8 @@
 """Claims what is due, in one transaction over many pairs. The second step, talking, is `messaging.engine`'s.
 
-Six kinds of work: pairs (reliable messages, one in flight each), unreliable messages, signals (our acknowledgements
-and error messages), repeatable requests (`repeating`), transactional streams (`streams`), and messages of atomic
-transactions (`atomic.transmitting`). The third step, `recording`, takes the outcomes.
+Three kinds of work are the engine's own: pairs (reliable messages, one in flight each), messages that are sent once,
+and signals (our acknowledgements and error messages). Of all other messages their profile says what is due
+(`messaging.profile`). The third step, `recording`, takes the outcomes.
 """
 
 from __future__ import annotations
@@ -16,18 +16,14 @@ from django.db import transaction
 
 from messaging import profile, storage
 from messaging.choices import MessageState, Outcome, SignalState
+from messaging.claim import Claim, Due, Job, JobKind, parcel
 from messaging.engine import circuits, preparing
 from messaging.engine.continuing import PREPARED_FIELDS, STATE_FIELDS, begin, heads, send_once, transmit
 from messaging.engine.pairs import give_up
-from messaging.engine.preparing import Claim, Job, JobKind, parcel
 from messaging.engine.snapshots import OUTBOUND_FIELDS, apply_outbound, outbound_state, sender_policy
 from messaging.journal import events
 from messaging.models import Event, Message, Pair, Payload, Signal, Transmission
 from messaging.models.bulk import bulk_insert, bulk_set, read, together
-from messaging.profiles.repeatable import repeating
-from messaging.profiles.stream import moving, receipts
-from messaging.profiles.stream import sending as streams
-from messaging.profiles.wsat import transmitting
 from messaging.protocol.envelope import Semantics
 from messaging.protocol.errors import EncodeError
 from messaging.protocol.messages import Happened, move
@@ -51,7 +47,8 @@ def claim_due(*, limit: int, worker: int = 0, passed_over: Collection[uuid.UUID]
     claim = Claim(clock.now(), limit, list(passed_over))
     with transaction.atomic(durable=True):
         _claim_pairs(claim)
-        receipts.claim(claim)
+        for speaks in profile.every():
+            speaks.owe(claim)
         _claim_signals(claim)
         _claim_messages(claim)
         for transmission in claim.transmissions:
@@ -59,7 +56,8 @@ def claim_due(*, limit: int, worker: int = 0, passed_over: Collection[uuid.UUID]
         with together():
             bulk_insert(claim.transmissions)
             events.write(claim.written)
-    transmitting.report(claim.silent, claim.held, claim.now)
+    for call in claim.after:
+        call()
     return claim.jobs
 
 
@@ -74,15 +72,15 @@ def _claim_pairs(claim: Claim) -> None:
     if not pairs:
         return
     messages = heads([pair.pk for pair in pairs if pair.flow == Flow.IDLE])
-    pairs = streams.promote(pairs, messages, claim)
-    pairs = _without_repeatable(pairs, messages, claim)
+    for speaks in profile.every():
+        pairs = speaks.promote(pairs, messages, claim)
     if not pairs:
         return
     busy = {pair.in_flight_id for pair in pairs if pair.in_flight_id}
     if busy:
         in_flight = {message.pk: message for message in Message.objects.filter(pk__in=busy)}
         messages |= {pair.pk: in_flight[pair.in_flight_id] for pair in pairs if pair.in_flight_id}
-    payloads = preparing.payloads_of(message.pk for message in messages.values())
+    payloads = Payload.of_messages(message.pk for message in messages.values())
     changed: list[Message] = []
     lost: list[uuid.UUID] = []
     for pair in pairs:
@@ -98,23 +96,6 @@ def _claim_pairs(claim: Claim) -> None:
         # Octets are written once; a resend touches the state only.
         bulk_set([message for message in changed if message.attempts == 1], PREPARED_FIELDS)
         bulk_set([message for message in changed if message.attempts != 1], STATE_FIELDS)
-
-
-def _without_repeatable(pairs: list[Pair], heads: dict[uuid.UUID, Message], claim: Claim) -> list[Pair]:
-    """The pairs that have one message in flight at a time, once the others have put theirs in flight.
-
-    Takes the heads of those others out of `heads`.
-    """
-    versions = registry.current()
-    many = {
-        pair_id: heads.pop(pair_id)
-        for pair_id, head in list(heads.items())
-        if profile.of(versions.version(head.agreement_version_id)).answered_at_once
-    }
-    if not many:
-        return pairs
-    repeating.promote([pair for pair in pairs if pair.pk in many], many, claim)
-    return [pair for pair in pairs if pair.pk not in many]
 
 
 def _advance(pair: Pair, message: Message | None, payloads: dict[uuid.UUID, list[Payload]], claim: Claim) -> None:
@@ -203,48 +184,39 @@ def _claim_signals(claim: Claim) -> None:
     _mark_lost(now, signal_id__in=[signal.pk for signal in signals if signal.state == SignalState.SENDING])
     for signal in signals:
         terms = registry.current().version(signal.agreement_version_id)  # type: ignore[arg-type]
-        claim.answer(signal, terms)
+        preparing.answer(signal, terms, claim)
     bulk_set(signals, ("state", "attempts", "due_at"))
 
 
 def _claim_messages(claim: Claim) -> None:
-    """Messages that no pair times: those that are sent once, repeats of requests, and what ends in a stream.
+    """Messages that no pair times: those that are sent once, and what their profiles send or end.
 
     What goes out again in a stream is its pair's to time, until its life is over.
     """
-    due = read(
+    messages = read(
         Message,
         f"SELECT * FROM messaging_message WHERE due_at <= %s AND due_at IS NOT NULL{claim.but('pair_id')}"  # noqa: S608
         " AND (state <> 'retrying' OR tx_sequence_id IS NULL OR expires_at <= %s)"
         " ORDER BY due_at LIMIT %s FOR UPDATE SKIP LOCKED",
         [*claim.parameters[:-1], claim.now, claim.limit],
     )
-    messages = [message for message in due if message.tx_sequence_id is None]
-    if len(messages) < len(due):
-        in_streams = [message for message in due if message.tx_sequence_id is not None]
-        leased = [message.pk for message in in_streams if message.state == MessageState.SENDING]
-        _mark_lost(claim.now, message_id__in=leased)
-        moving.end_due(in_streams, claim)
     if not messages:
         return
-    found = Pair.objects.filter(pk__in={message.pair_id for message in messages})
-    holds = {pk: (gate, flow) for pk, gate, flow in found.values_list("pk", "gate", "flow")}
-    payloads = preparing.payloads_of(message.pk for message in messages)
     _mark_lost(claim.now, message_id__in=[message.pk for message in messages if message.state == MessageState.SENDING])
     versions = registry.current()
     once: list[Message] = []
-    again: list[Message] = []
-    atomic: list[Message] = []
+    own: dict[profile.Profile, list[Message]] = {speaks: [] for speaks in profile.every()}
     for message in messages:
-        terms = versions.version(message.agreement_version_id)
-        speaks = profile.of(terms)
-        (again if speaks.answered_at_once else once if speaks.carries_documents else atomic).append(message)
+        speaks = profile.of(versions.version(message.agreement_version_id))
+        (own[speaks] if speaks.moves(message) else once).append(message)
+    due = Due(messages)
     for message in once:
-        gate, _ = holds[message.pair_id]
-        _send_once(message, payloads, gate, claim)
+        gate, _ = due.holds[message.pair_id]
+        _send_once(message, due.payloads, gate, claim)
     bulk_set(once, PREPARED_FIELDS)
-    repeating.resend(again, payloads, holds, claim)
-    transmitting.send(atomic, holds, claim)
+    for speaks, mine in own.items():
+        if mine:
+            speaks.send_due(due.of(mine), claim)
 
 
 def _send_once(message: Message, payloads: dict[uuid.UUID, list[Payload]], gate: str, claim: Claim) -> None:

@@ -18,15 +18,13 @@ from django.db import transaction
 
 from messaging import profile, storage
 from messaging.choices import Direction
+from messaging.claim import Claim, JobKind, lease_seconds
 from messaging.engine import handover, preparing
 from messaging.engine.handover import PLAIN_BYTES, Seat
 from messaging.engine.pairs import is_due, queues
-from messaging.engine.preparing import Claim, JobKind
-from messaging.engine.snapshots import apply_outbound, lease_seconds, outbound_state, sender_policy
+from messaging.engine.snapshots import apply_outbound, outbound_state, sender_policy
 from messaging.models import Event, Message, Pair, Payload, Signal
 from messaging.models.bulk import bulk_insert, bulk_set
-from messaging.profiles.repeatable import repeating
-from messaging.profiles.stream import sending as streams
 from messaging.protocol.errors import EncodeError
 from messaging.protocol.messages import Happened, move
 from messaging.protocol.pair_state import Act, Flow, Gate, Kind
@@ -88,7 +86,7 @@ class Continuation:
         if not ready:
             return set()
         messages = heads(list(ready))
-        payloads = preparing.payloads_of(message.pk for message in messages.values())
+        payloads = Payload.of_messages(message.pk for message in messages.values())
         begun = []
         for pair_id, message in messages.items():
             terms = registry.current().version(message.agreement_version_id)
@@ -111,23 +109,20 @@ class Continuation:
             if pair.direction == Direction.OUT and is_due(pair, now) and pair.flow == Flow.IDLE and not pair.cause
         }
         versions = registry.current()
-        requests: dict[uuid.UUID, Message] = {}
-        windows: dict[uuid.UUID, Message] = {}
+        queued: dict[profile.Profile, dict[uuid.UUID, Message]] = {speaks: {} for speaks in profile.every()}
         for pair_id, head in heads([key for key, pair in due.items() if not pair.in_flight_id]).items():
             terms = versions.version(head.agreement_version_id)
             if self.takes(terms) and self.claim.carries(head):
-                speaks = profile.of(terms)
-                (requests if speaks.answered_at_once else windows if speaks.windowed else {})[pair_id] = head
-        if windows:
-            streams.promote([due[pair_id] for pair_id in windows], windows, self.claim)
-        if requests:
-            repeating.promote([due[pair_id] for pair_id in requests], requests, self.claim)
+                queued[profile.of(terms)][pair_id] = head
+        for speaks, found in queued.items():
+            if found:
+                speaks.promote([due[pair_id] for pair_id in found], found, self.claim)
 
     def signal(self, signal: Signal, terms: Terms) -> bool:
         """Claims a receipt or an Error message that is not written yet. False: nothing has changed, and it is due."""
         if not self.takes(terms) or len(signal.body) > PLAIN_BYTES:
             return False
-        self.claim.answer(signal, terms)
+        preparing.answer(signal, terms, self.claim)
         return True
 
     def write(self) -> list[Event]:
@@ -182,6 +177,7 @@ def transmit(pair: Pair, message: Message, body: bytes, terms: Terms, claim: Cla
         terms,
         # A probe is the person's own look at the partner: it is made although the server is left alone just now.
         last=pair.probing or (pair.retries >= terms.retries and not terms.recovers(pair.transport_attempts)),
+        **profile.of(terms).fields(message, terms),
     )
     pair.transmission_id = attempt.pk
 
@@ -193,4 +189,4 @@ def send_once(message: Message, payloads: Sequence[Payload], terms: Terms, claim
     message.attempts += 1
     message.first_sent_at = claim.now
     message.due_at = claim.now + timedelta(seconds=lease_seconds(terms))
-    claim.transmit(JobKind.UNRELIABLE, message, body, terms)
+    claim.transmit(JobKind.UNRELIABLE, message, body, terms, **profile.of(terms).fields(message, terms))

@@ -28,8 +28,7 @@ from django.conf import settings
 from django.db import connection
 
 from messaging import dispatch
-from messaging.engine import preparing
-from messaging.engine.preparing import Job, JobKind, parcel
+from messaging.claim import WITHHELD, Job, JobKind, parcel
 from messaging.models import Transmission
 from partners import registry
 from rmhub import clock
@@ -197,7 +196,7 @@ def _unpacked(octets: bytes) -> tuple[Job, float]:
     attempt, version = uuid.UUID(head["attempt"]), uuid.UUID(head["version"])
     terms = registry.current().version(version)
     # A server that was not to see our credentials is not shown them here either.
-    withheld: dict[str, Any] = preparing.WITHHELD if head["bare"] else {}
+    withheld: dict[str, Any] = WITHHELD if head["bare"] else {}
     job = Job(
         kind=JobKind(head["kind"]),
         transmission_id=attempt,

@@ -18,6 +18,7 @@ from django.db import DatabaseError, InterfaceError, connection, transaction
 
 from messaging import dispatch, servers, transports
 from messaging.choices import Outcome
+from messaging.claim import Job, JobKind
 from messaging.deliveries.services import claiming, talking
 from messaging.deliveries.services import job as deliveries
 from messaging.engine import circuits, handover, leases
@@ -25,7 +26,6 @@ from messaging.engine import memory as hub_memory
 from messaging.engine.claiming import claim_due
 from messaging.engine.loop import Ahead, Crowded, Engine, Work
 from messaging.engine.missing import missing
-from messaging.engine.preparing import Job, JobKind
 from messaging.engine.recording import record
 from messaging.models import Transmission
 from messaging.pollers.services import collecting, pollers

@@ -25,12 +25,12 @@ from django.db import connection, transaction
 from django.db.migrations.recorder import MigrationRecorder
 from django.db.models import Max
 
+from messaging import profile
 from messaging.engine import forgetting, handover
 from messaging.journal import audit, events, incidents
 from messaging.journal.audit import SYSTEM, Actor
 from messaging.models import MemoryEpoch
 from messaging.pairs.services import resync
-from messaging.profiles.wsat import due
 from messaging.protocol.memory import Memory, horizon, start_after_loss
 from partners.terms import Terms
 from rmhub import clock
@@ -135,7 +135,7 @@ def check(now: datetime) -> MemoryEpoch:
                 row.heartbeat = now
                 row.save(update_fields=["heartbeat"])
         if reason:
-            due.restored(now)
+            _tell_profiles(now)
         _note_down(row)
     return row
 
@@ -154,9 +154,14 @@ def lost(now: datetime, *, reason: str, actor: Actor) -> MemoryEpoch:
     with _alone():
         with transaction.atomic():
             row = _start_again(MemoryEpoch.objects.select_for_update().first(), _read(), reason, now, actor)
-        due.restored(now)
+        _tell_profiles(now)
         _note_down(row)
     return row
+
+
+def _tell_profiles(now: datetime) -> None:
+    for speaks in profile.every():
+        speaks.restored(now)
 
 
 @contextlib.contextmanager

@@ -8,17 +8,19 @@ from __future__ import annotations
 
 import logging
 import uuid
-from collections.abc import Collection, Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from datetime import datetime, timedelta
+from typing import Any
 
 from django.db import connection
 
 from messaging import profile, storage
 from messaging.choices import Outcome
+from messaging.claim import Job, JobKind, parcel
 from messaging.engine import preparing
-from messaging.engine.preparing import Job, JobKind, parcel, stored_body
-from messaging.models import CoordinationMessage, Message, Signal, Transmission
-from messaging.profiles.wsat import outgoing
+from messaging.engine.preparing import stored_body
+from messaging.models import Message, Payload, Signal, Transmission
 from partners import registry
 from partners.terms import Terms
 from rmhub import clock
@@ -73,8 +75,8 @@ def of_store(attempts: Sequence[Transmission], now: datetime) -> Iterator[Job]:
     versions = registry.current()
     keys = [attempt.message_id for attempt in attempts if attempt.message_id]
     messages = Message.objects.in_bulk(keys)
-    payloads = preparing.payloads_of(keys)
-    facts = CoordinationMessage.objects.in_bulk(keys)
+    payloads = Payload.of_messages(keys)
+    fields = _fields(messages.values())
     for attempt in attempts:
         about: Message | Signal | None = attempt.signal or messages.get(attempt.message_id)
         if about is None or about.agreement_version_id is None:
@@ -84,20 +86,18 @@ def of_store(attempts: Sequence[Transmission], now: datetime) -> Iterator[Job]:
         if kind is JobKind.UNRELIABLE and attempt.started_at < now - ONCE_FOR:
             continue
         if isinstance(about, Signal):
-            body, fields = bytes(about.body), preparing.fields_of_signal(about, terms)
+            body, more = bytes(about.body), preparing.fields_of_signal(about, terms)
         else:
             try:
                 body = stored_body(about, payloads[about.pk])
             except storage.PayloadMissing:
                 continue
-            fields = preparing.fields_of_message(kind, about, terms)
-            if kind is JobKind.NOTIFICATION:
-                fields |= outgoing.fields_of(facts[about.pk], terms)
+            more = fields[about.pk]
         yield Job(
             kind=kind,
             transmission_id=attempt.pk,
             transport=terms.transport,
-            parcel=parcel(terms, attempt.address, about.content_type, body, now, attempt=attempt.public_id, **fields),
+            parcel=parcel(terms, attempt.address, about.content_type, body, now, attempt=attempt.public_id, **more),
             version_id=terms.version_id,
             pair_id=attempt.pair_id,
             message_id=attempt.message_id,
@@ -106,13 +106,19 @@ def of_store(attempts: Sequence[Transmission], now: datetime) -> Iterator[Job]:
         )
 
 
+def _fields(messages: Iterable[Message]) -> dict[uuid.UUID, dict[str, Any]]:
+    """Fields of the Parcel of each message whose agreement is known."""
+    versions = registry.current()
+    by_profile: dict[profile.Profile, dict[uuid.UUID, tuple[Message, Terms]]] = defaultdict(dict)
+    for message in messages:
+        if message.agreement_version_id is not None:
+            terms = versions.version(message.agreement_version_id)
+            by_profile[profile.of(terms)][message.pk] = (message, terms)
+    return {key: fields for speaks, mine in by_profile.items() for key, fields in speaks.fields_of(mine).items()}
+
+
 def kind_of(message: Message, terms: Terms) -> JobKind:
     """Which kind of work the transmissions of a message are."""
-    speaks = profile.of(terms)
-    if not speaks.carries_documents:
-        return JobKind.NOTIFICATION
-    if speaks.answered_at_once:
-        return JobKind.REPEATABLE
-    if message.tx_sequence_id is not None:
-        return JobKind.STREAM
+    if profile.of(terms).moves(message):
+        return JobKind.OWN
     return JobKind.PAIR if message.sequence_number is not None else JobKind.UNRELIABLE

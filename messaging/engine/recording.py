@@ -4,24 +4,22 @@ from __future__ import annotations
 
 import logging
 import uuid
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 
 from django.db import DatabaseError, InterfaceError, transaction
 
-from messaging import dispatch
+from messaging import dispatch, profile
 from messaging.choices import MessageState, Outcome, SignalState
+from messaging.claim import Job, JobKind
 from messaging.engine import circuits, handover
 from messaging.engine.continuing import Continuation
 from messaging.engine.pairs import give_up, is_due
-from messaging.engine.preparing import Job, JobKind
 from messaging.engine.snapshots import OUTBOUND_FIELDS, apply_outbound, outbound_state, sender_policy
 from messaging.journal import events, incidents
 from messaging.models import Event, Message, Pair, Signal, Transmission
 from messaging.models.bulk import bulk_set, read, together
-from messaging.profiles.repeatable import replies
-from messaging.profiles.stream import moving as streams
-from messaging.profiles.wsat import transmitting
 from messaging.protocol.envelope import Semantics
 from messaging.protocol.messages import Happened, move
 from messaging.protocol.pair_state import Event as PairEvent
@@ -46,32 +44,26 @@ def record(outcomes: Sequence[tuple[Job, Receipt]]) -> list[bool]:
     continuation = Continuation(handover.seat(), now)
     with transaction.atomic(durable=True):
         written: list[Event] = []
-        timed, signals, once, requests, in_streams, notifications = (
+        timed, signals, once = (
             [outcome for outcome in outcomes if outcome[0].kind is kind]
-            for kind in (
-                JobKind.PAIR,
-                JobKind.SIGNAL,
-                JobKind.UNRELIABLE,
-                JobKind.REPEATABLE,
-                JobKind.STREAM,
-                JobKind.NOTIFICATION,
-            )
+            for kind in (JobKind.PAIR, JobKind.SIGNAL, JobKind.UNRELIABLE)
         )
+        own = _by_profile(outcomes)
         # Pairs of all kinds at once, then all other rows, and incidents after those: claims hold rows of messages and
         # signals when they open an incident, so whoever has opened one must not wait for such a row any more.
         # A pair whose acknowledgement came first has moved on: of that one only the attempt is written.
         pairs = Pair.locked(
-            (job.pair_id for job, _ in (*requests, *in_streams) if job.pair_id),
+            (job.pair_id for speaks, mine in own.items() if speaks.pairs_first for job, _ in mine if job.pair_id),
             sending={job.transmission_id: job.pair_id for job, _ in timed if job.pair_id},
         )
         signal_moves = _record_signals(signals, now)
         plain_moves = _record_unreliable(once, now, written)
-        atomic = transmitting.record(notifications, now)
-        request_moves = replies.record(requests, pairs, now, written)
-        stream_moves = streams.record(in_streams, pairs, now, written)
+        recorded = [speaks.record(mine, pairs, now, written) for speaks, mine in own.items()]
         pair_moves = _record_pairs(timed, pairs, now, written)
-        transmitting.tell(atomic, now, written)
-        causes = request_moves | stream_moves
+        causes: dict[uuid.UUID, str] = {}
+        for one in recorded:
+            causes |= one.moved
+            written += one.tell() if one.tell is not None else ()
         attempts = [_transmission(job, receipt, now, causes) for job, receipt in outcomes]
         bulk_set(attempts, _TRANSMISSION_FIELDS)
         written += circuits.record(outcomes, now)
@@ -85,8 +77,19 @@ def record(outcomes: Sequence[tuple[Job, Receipt]]) -> list[bool]:
     for event in written:
         if event.type == "circuit.closed":
             _tell(str(event.data["server"]))
-    moved = pair_moves | signal_moves | plain_moves | atomic.moved | causes.keys()
+    moved = pair_moves | signal_moves | plain_moves | causes.keys()
     return [job.transmission_id in moved for job, _ in outcomes]
+
+
+def _by_profile(
+    outcomes: Sequence[tuple[Job, Receipt]],
+) -> dict[profile.Profile, list[tuple[Job, Receipt]]]:
+    """Outcomes of messages that their profiles move; first those of profiles that lock messages before pairs."""
+    found: dict[profile.Profile, list[tuple[Job, Receipt]]] = defaultdict(list)
+    for job, receipt in outcomes:
+        if job.kind is JobKind.OWN:
+            found[profile.of(registry.current().version(job.version_id))].append((job, receipt))
+    return dict(sorted(found.items(), key=lambda one: one[0].pairs_first))
 
 
 def _tell(server: str) -> None:

@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 from functools import cache
 from typing import Any
 
+from messaging.claim import lease_seconds
 from messaging.models import Pair
 from messaging.protocol.acceptance import AcceptancePolicy, InboundState
 from messaging.protocol.envelope import PartyId, WriterOptions
@@ -130,11 +131,6 @@ def stream_policy(terms: Terms, *, probing: bool = False) -> StreamPolicy:
         said["retries"] = 0
         return StreamPolicy(**said, window=1, concurrency=1, lease=lease).unrecovered()
     return StreamPolicy(**said, window=terms.max_in_flight, concurrency=terms.stream_concurrency, lease=lease)
-
-
-def lease_seconds(terms: Terms) -> int:
-    """How long a claimed transmission may take before another worker takes it over."""
-    return terms.connect_timeout + terms.read_timeout + 15
 
 
 def acceptance_policy(terms: Terms) -> AcceptancePolicy:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import uuid
+from collections import defaultdict
 from collections.abc import Iterable
 from typing import Any
 
@@ -14,6 +16,7 @@ from django.db.models.lookups import BuiltinLookup, Exact, In
 
 from messaging.choices import Direction, MessageState
 from messaging.models.base import Identified, OctetsField, written_by, written_index
+from messaging.models.bulk import read
 from messaging.models.pair import Pair
 from messaging.protocol.envelope import Semantics
 from partners.models import AgreementVersion, Party
@@ -274,6 +277,19 @@ class Payload(models.Model):
 
     def __str__(self) -> str:
         return f"{self.message_id}/{self.number}"
+
+    @classmethod
+    def of_messages(cls, ids: Iterable[uuid.UUID]) -> dict[uuid.UUID, list[Payload]]:
+        """Payload rows by message, in their order; of a message that has none an empty list. One query."""
+        found: dict[uuid.UUID, list[Payload]] = defaultdict(list)
+        rows = read(
+            cls,
+            "SELECT * FROM messaging_payload WHERE message_id = ANY(%s) ORDER BY message_id, number",
+            [list(ids)],
+        )
+        for payload in rows:
+            found[payload.message_id].append(payload)
+        return found
 
 
 class MessageIdentity(models.Model):

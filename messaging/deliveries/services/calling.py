@@ -27,8 +27,7 @@ from messaging import storage
 from messaging.applications import Document, Part, Reply
 from messaging.deliveries.services import handing_over
 from messaging.deliveries.services.job import MAX_WAIT, Job, Outcome
-from messaging.engine import preparing
-from messaging.models import Delivery, Message, Trigger
+from messaging.models import Delivery, Message, Payload, Trigger
 from messaging.notifications.services.webhooks import sign
 from messaging.protocol.service_ends import Ran, from_http
 from messaging.transports.base import printable
@@ -239,7 +238,7 @@ def load(trigger: Trigger, delivery: Delivery) -> Document:
     if delivery.join_id is not None:
         others = [part for part in handing_over.parts(delivery.join_id) if part.message_id != delivery.message_id]
         messages += [part.message for part in others]
-    payloads = preparing.payloads_of(message.pk for message in messages)
+    payloads = Payload.of_messages(message.pk for message in messages)
     documents = [
         _document(
             trigger,

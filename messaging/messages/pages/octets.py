@@ -16,7 +16,6 @@ from messaging import profile
 from messaging.access.selectors.reach import read_id
 from messaging.console.access import actor, person, requires
 from messaging.console.rendering import page
-from messaging.engine import preparing
 from messaging.exceptions import ApplicationError, NotFound
 from messaging.messages.pages.viewer import MODES, View, view
 from messaging.messages.selectors import messages, relatives, wire_parts
@@ -24,6 +23,7 @@ from messaging.messages.services import disclosing
 from messaging.messages.services.disclosing import Masked, NotPrepared, Octets, PayloadLost
 from messaging.models import Message, Signal, Transmission
 from messaging.overview.selectors import records
+from messaging.profiles.repeatable import writing
 from partners import registry
 
 
@@ -123,7 +123,7 @@ def request_headers(message: Message) -> tuple[tuple[str, str], ...]:
     """The headers of a repeatable request, which are part of it; none for any other message."""
     if not profile.of_message(message).answered_at_once:
         return ()
-    return preparing.request_headers(message, registry.current().version(message.agreement_version_id))
+    return writing.headers(message, registry.current().version(message.agreement_version_id))
 
 
 def _curl(attempt: Transmission, what: Message | Signal | None, headers: Sequence[tuple[str, str]]) -> str:

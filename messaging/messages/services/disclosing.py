@@ -226,7 +226,7 @@ def wire_open(*, message_id: uuid.UUID, actor: Actor, role: Role | None = None) 
     if message.wire_frame is None:
         said = _("{message} was not sent yet, so it has no octets; its state is {state}.")
         raise NotPrepared(said.format(message=message.public_id, state=message.state))
-    rows = preparing.payloads_of([message_id])[message_id]
+    rows = Payload.of_messages([message_id])[message_id]
     try:
         content = preparing.stored_body(message, rows)
     except storage.PayloadMissing as error:

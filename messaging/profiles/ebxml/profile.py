@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
@@ -13,14 +14,15 @@ from messaging.bench import Bench, EnvelopeBench, Found, Sample, in_order, recog
 from messaging.engine import preparing
 from messaging.engine.snapshots import acceptance_policy, apply_outbound, outbound_state, sender_policy
 from messaging.journal import events
-from messaging.models import Event, Message, Pair
+from messaging.models import Event, Message, Pair, Payload
 from messaging.profile import Profile
+from messaging.profiles.ebxml import writing
 from messaging.profiles.ebxml.receiving import outside_agreement
 from messaging.profiles.refusals import refused
 from messaging.protocol import acceptance
 from messaging.protocol.acceptance import Verdict
 from messaging.protocol.codecs import ebxml
-from messaging.protocol.envelope import Envelope, Semantics
+from messaging.protocol.envelope import Envelope, Semantics, Wire
 from messaging.protocol.messages import (
     RELIABLE,
     RELIABLE_FINAL,
@@ -99,6 +101,11 @@ class EbxmlProfile(Profile):
             apply_outbound(pair, moved.state, now)
         else:
             message.due_at = now  # outside the pair's queue: no number, no lock while it is sent (spec 1, 2.2.1)
+
+    def write(
+        self, message: Message, payloads: Sequence[Payload], contents: Sequence[bytes], terms: Terms, now: datetime
+    ) -> Wire:
+        return writing.write(message, payloads, contents, terms, now)
 
     def refusal(self, pair: Pair, kind: Kind) -> str | None:
         flow = Flow(pair.flow)

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
+from typing import Any
 
 from django.utils.translation import gettext as _
 
 from messaging import bench, dispatch
 from messaging.bench import Agreements, DocumentBench, Found, Headers, Sample, Understood, in_order, recognised
 from messaging.choices import MessageState
+from messaging.claim import Claim, Due, Job, Recorded
 from messaging.engine.snapshots import REPEATABLE_FIELDS
 from messaging.journal import events
 from messaging.models import Event, Message, Pair
-from messaging.profile import Acted, Errors, Profile
+from messaging.profile import Acted, Errors, Profile, of
 from messaging.profiles.refusals import refused
-from messaging.profiles.repeatable import repeating
+from messaging.profiles.repeatable import repeating, replies, writing
 from messaging.protocol import memory
 from messaging.protocol.codecs import repeatable
 from messaging.protocol.codecs.repeatable import HeaderProblem
@@ -24,7 +27,8 @@ from messaging.protocol.errors import IllegalTransition
 from messaging.protocol.messages import REPEATABLE, REPEATABLE_FINAL, Happened, cancellable, move_repeatable
 from messaging.protocol.pair_state import Flow, Kind
 from messaging.routing.services import upstream
-from partners import choices
+from messaging.transports import Receipt
+from partners import choices, registry
 from partners.choices import ExchangeIdentity
 from partners.terms import Terms
 
@@ -100,6 +104,35 @@ class RepeatableProfile(Profile):
     def let_go(self, pair: Pair, now: datetime) -> None:
         if pair.out_now:
             repeating.let_go(pair, now)
+
+    def fields(self, message: Message, terms: Terms) -> dict[str, Any]:
+        return writing.fields(message, terms)
+
+    def moves(self, message: Message) -> bool:
+        return True
+
+    def promote(self, pairs: Sequence[Pair], heads: dict[uuid.UUID, Message], claim: Claim) -> list[Pair]:
+        versions = registry.current()
+        mine = {
+            pair_id: heads.pop(pair_id)
+            for pair_id, head in list(heads.items())
+            if of(versions.version(head.agreement_version_id)) is self
+        }
+        if mine:
+            repeating.promote([pair for pair in pairs if pair.pk in mine], mine, claim)
+        return [pair for pair in pairs if pair.pk not in mine]
+
+    def send_due(self, due: Due, claim: Claim) -> None:
+        repeating.resend(due, claim)
+
+    def record(
+        self,
+        outcomes: Sequence[tuple[Job, Receipt]],
+        pairs: Mapping[uuid.UUID, Pair],
+        now: datetime,
+        written: list[Event],
+    ) -> Recorded:
+        return Recorded(replies.record(outcomes, pairs, now, written))
 
     def refusal(self, pair: Pair, kind: Kind) -> str | None:
         if kind is Kind.RESTART:

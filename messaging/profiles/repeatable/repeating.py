@@ -16,14 +16,15 @@ from django.db.models import Case, F, Q, Value, When
 
 from messaging import dispatch, storage
 from messaging.choices import MessageState, Outcome
+from messaging.claim import Claim, Due, JobKind
 from messaging.engine import preparing
 from messaging.engine.pairs import is_due, queues, stop
-from messaging.engine.preparing import Claim, JobKind
 from messaging.engine.snapshots import REPEATABLE_FIELDS, repeat_policy
 from messaging.journal import events, incidents
 from messaging.models import Event, Message, Pair, Payload, Transmission
 from messaging.models.bulk import bulk_set, read
 from messaging.profile import in_flight_limit
+from messaging.profiles.repeatable import writing
 from messaging.protocol.messages import Happened, move_repeatable
 from messaging.protocol.pair_state import Flow, Gate
 from messaging.protocol.repeating import Act, State, Step, begin, deadline, expire
@@ -71,7 +72,7 @@ def promote(pairs: Sequence[Pair], heads: Mapping[uuid.UUID, Message], claim: Cl
         room[pair.pk] = min(_at_once(pair, terms) - pair.out_now, share)
     waiting = {pair_id: [heads[pair_id]] for pair_id, count in room.items() if count > 0}
     waiting |= queues({pair_id: count for pair_id, count in room.items() if count > 1})
-    payloads = preparing.payloads_of(message.pk for queue in waiting.values() for message in queue)
+    payloads = Payload.of_messages(message.pk for queue in waiting.values() for message in queue)
     changed: list[Message] = []
     for pair in pairs:
         terms = _terms(heads[pair.pk])
@@ -86,39 +87,34 @@ def promote(pairs: Sequence[Pair], heads: Mapping[uuid.UUID, Message], claim: Cl
     bulk_set(pairs, REPEATABLE_FIELDS)
 
 
-def resend(
-    messages: Sequence[Message],
-    payloads: Mapping[uuid.UUID, list[Payload]],
-    holds: Mapping[uuid.UUID, tuple[str, str]],
-    claim: Claim,
-) -> None:
+def resend(due: Due, claim: Claim) -> None:
     """Repeats locked messages whose timer has run out, the same bytes and headers; or ends what is out of time.
 
-    `holds`: gate and flow of each pair. A message of a shut pair waits until the pair goes on, or for its end.
+    A message of a shut pair waits until the pair goes on, or for its end.
     """
     changed: list[Message] = []
     over: list[Message] = []
     unsendable: dict[uuid.UUID, str] = {}
-    for message in messages:
+    for message in due.messages:
         policy = repeat_policy(_terms(message))
         begun = begin(State(message.attempts, message.first_sent_at), claim.now, policy)
         if begun.act is not Act.SEND:
             over.append(message)
             continue
-        gate, flow = holds[message.pair_id]
+        gate, flow = due.holds[message.pair_id]
         if gate != Gate.OPEN or flow == Flow.SUSPENDED:
             hold(message)
             changed.append(message)
             continue
         try:
-            body = preparing.stored_body(message, payloads[message.pk])
+            body = preparing.stored_body(message, due.payloads[message.pk])
         except storage.PayloadMissing as error:
             unsendable[message.pk] = str(error)[:500]
             continue
         _transmit(message, begun, body, claim)
         changed.append(message)
     bulk_set(changed, MESSAGE_FIELDS)
-    stuck = [message for message in messages if message.pk in unsendable]
+    stuck = [message for message in due.messages if message.pk in unsendable]
     if over or stuck:
         _with_their_pairs(over, stuck, unsendable, claim)
 
@@ -229,7 +225,7 @@ def _first_send(pair: Pair, message: Message, payloads: list[Payload], claim: Cl
         cause, detail = "agreement_disabled", f"Agreement {terms.tpa_id} is disabled."
     else:
         try:
-            body = preparing.prepare_request(message, payloads)
+            body = writing.prepare(message, payloads)
         except storage.PayloadMissing as error:
             cause, detail = "payload_missing", str(error)[:500]
     if cause:
@@ -259,7 +255,7 @@ def _transmit(message: Message, begun: Step, body: bytes, claim: Claim) -> None:
     if message.attempts > 1:
         data = {"attempt": message.attempts, "cause": message.cause}
         claim.written.append(events.event("message.retrying", now, pair=pair_id, message=message, data=data))
-    claim.transmit(JobKind.REPEATABLE, message, body, terms)
+    claim.transmit(JobKind.OWN, message, body, terms, **writing.fields(message, terms))
 
 
 def _with_their_pairs(

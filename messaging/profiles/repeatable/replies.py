@@ -12,8 +12,8 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 
 from messaging.choices import MessageState
+from messaging.claim import Job
 from messaging.engine.pairs import stop
-from messaging.engine.preparing import Job
 from messaging.engine.snapshots import REPEATABLE_FIELDS, repeat_policy
 from messaging.journal import events, incidents
 from messaging.models import Event, Message, Pair
@@ -41,8 +41,6 @@ def record(
 
     An outcome that comes after its lease ran out moves nothing, unless it is the answer that all repeats were for.
     """
-    if not outcomes:
-        return {}
     ids = sorted({job.message_id for job, _ in outcomes if job.message_id})
     messages = {m.pk: m for m in Message.objects.filter(pk__in=ids).order_by("pk").select_for_update()}
     moved: dict[uuid.UUID, str] = {}

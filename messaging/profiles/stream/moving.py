@@ -24,7 +24,7 @@ from django.db import transaction
 
 from messaging import dispatch
 from messaging.choices import MessageState
-from messaging.engine.preparing import Claim, Job
+from messaging.claim import Claim, Job
 from messaging.journal import events, incidents
 from messaging.models import Event, Message, OutgoingStream, Pair
 from messaging.models.bulk import bulk_set, read
@@ -49,8 +49,6 @@ def record(
 
     An outcome that comes after its lease ran out, or after an order acknowledgement overtook it, moves nothing.
     """
-    if not outcomes:
-        return {}
     wanted = {job.pair_id for job, _ in outcomes}
     found = in_flight.load((pair for pair in pairs.values() if pair.pk in wanted), now)
     for loaded in found.values():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
@@ -12,11 +13,11 @@ from django.utils.translation import gettext as _
 from messaging import dispatch
 from messaging.bench import EnvelopeBench, Found, Sample, in_order, recognised, sample_of, submitted
 from messaging.choices import MessageState
-from messaging.engine.preparing import Position, prepare_for_stream
+from messaging.claim import Claim, Due, Job, Recorded
 from messaging.models import Event, Message, Pair
 from messaging.profile import Acted, Errors, Profile
 from messaging.profiles.refusals import refused
-from messaging.profiles.stream import moving
+from messaging.profiles.stream import moving, receipts, sending, writing
 from messaging.profiles.stream.in_flight import SOON
 from messaging.protocol.codecs import stream
 from messaging.protocol.codecs.stream import StreamEnvelope
@@ -25,6 +26,7 @@ from messaging.protocol.messages import STREAM, STREAM_FINAL, UNRELIABLE, UNRELI
 from messaging.protocol.pair_state import Flow, Kind
 from messaging.protocol.streams.acceptance import Arrival, Incoming, Verdict, decide
 from messaging.protocol.streams.envelope import first_id
+from messaging.transports import Receipt
 from partners import choices
 from partners.terms import Terms
 from rmhub.language import gettext_lazy
@@ -38,9 +40,9 @@ class StreamBench(EnvelopeBench[StreamEnvelope]):
 
     def sample(self, terms: Terms, now: datetime) -> Sample:
         message, payloads = submitted(terms, now, str(uuid.uuid4()))
-        place = Position(str(terms.agreement_id), first_id(now), 1, 0, request_receipt=False)
+        place = writing.Position(str(terms.agreement_id), first_id(now), 1, 0, request_receipt=False)
         unasked = replace(terms, final_receipt=False)  # there is nobody who would wait for it
-        return sample_of(message, prepare_for_stream(message, payloads, unasked, place))
+        return sample_of(message, writing.prepare(message, payloads, unasked, place))
 
     def decode(self, content_type: str, body: bytes) -> StreamEnvelope:
         return stream.decode(content_type, body)
@@ -70,6 +72,8 @@ MAX_LIFE = 400 * 86_400  # seconds, where the agreement sets no limit
 
 class StreamProfile(Profile):
     windowed = True
+    answers_apart = True
+    answer_headers = writing.HEADERS
     bench = StreamBench()
     without_number = gettext_lazy("A stream has numbers for each of its senders: have the partner begin a new stream.")
 
@@ -82,6 +86,30 @@ class StreamProfile(Profile):
             return
         if pair.due_at is None or pair.due_at > now + SOON:
             pair.due_at = now
+
+    def fields(self, message: Message, terms: Terms) -> dict[str, Any]:
+        return writing.fields(message)
+
+    def moves(self, message: Message) -> bool:
+        return message.tx_sequence_id is not None
+
+    def owe(self, claim: Claim) -> None:
+        receipts.claim(claim)
+
+    def promote(self, pairs: Sequence[Pair], heads: dict[uuid.UUID, Message], claim: Claim) -> list[Pair]:
+        return sending.promote(pairs, heads, claim)
+
+    def send_due(self, due: Due, claim: Claim) -> None:
+        moving.end_due(due.messages, claim)
+
+    def record(
+        self,
+        outcomes: Sequence[tuple[Job, Receipt]],
+        pairs: Mapping[uuid.UUID, Pair],
+        now: datetime,
+        written: list[Event],
+    ) -> Recorded:
+        return Recorded(moving.record(outcomes, pairs, now, written))
 
     def refusal(self, pair: Pair, kind: Kind) -> str | None:
         suspended = pair.flow == Flow.SUSPENDED

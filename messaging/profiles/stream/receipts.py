@@ -22,7 +22,7 @@ from django.db import connection
 
 from messaging import dispatch
 from messaging.choices import DeliveryState, Direction, SignalKind, SignalState
-from messaging.engine.preparing import Claim
+from messaging.claim import Claim
 from messaging.models import IncomingStream, Message, Pair, Signal
 from messaging.models.bulk import bulk_insert, bulk_set, read
 from messaging.profile import of

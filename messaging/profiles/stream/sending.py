@@ -13,14 +13,14 @@ from datetime import datetime
 
 from messaging import storage
 from messaging.choices import MessageState
+from messaging.claim import Claim, JobKind
 from messaging.engine import preparing
 from messaging.engine.pairs import queues
-from messaging.engine.preparing import Claim, JobKind
 from messaging.journal import events
 from messaging.models import Message, Pair, Payload
 from messaging.models.bulk import bulk_set
 from messaging.profile import of
-from messaging.profiles.stream import in_flight, moving
+from messaging.profiles.stream import in_flight, moving, writing
 from messaging.profiles.stream.in_flight import Flight, Row
 from messaging.protocol.errors import EncodeError
 from messaging.protocol.messages import Happened, move_stream
@@ -47,11 +47,7 @@ _SENT_FIELDS = (
 
 
 def promote(pairs: Sequence[Pair], heads: dict[uuid.UUID, Message], claim: Claim) -> list[Pair]:
-    """Sends on those of these locked, due pairs that have a stream; returns the others.
-
-    `heads`: the first queued message of each; those of streams are taken out. Together they get no more than the
-    claim's limit, so that no lease runs out while its job waits for a thread.
-    """
+    """Sends on those of these locked, due pairs that have a stream; returns the others (`Profile.promote`)."""
     versions = registry.current()
     terms = {pair_id: versions.version(head.agreement_version_id) for pair_id, head in heads.items()}
     next_up = {pair_id: found for pair_id, found in terms.items() if of(found).windowed}
@@ -92,7 +88,7 @@ def _send(found: Sequence[Flight], next_up: Mapping[uuid.UUID, Terms], claim: Cl
             wanted[flight.pair.pk] = left
     waiting = queues(wanted)
     repeated = _again(found, again)
-    payloads = preparing.payloads_of([*repeated, *(message.pk for queue in waiting.values() for message in queue)])
+    payloads = Payload.of_messages([*repeated, *(message.pk for queue in waiting.values() for message in queue)])
     sent: list[Message] = []
     for flight in found:
         for act in again[flight.pair.pk]:
@@ -157,11 +153,11 @@ def _transmit(
     try:
         if not before:
             preparing.stored_body(message, payloads)  # a copy that differs is worse than none
-        body = preparing.prepare_for_stream(
+        body = writing.prepare(
             message,
             payloads,
             terms,
-            preparing.Position(
+            writing.Position(
                 source=flight.stream.source,
                 tx_sequence_id=flight.state.tx_sequence_id,
                 number=act.number,
@@ -191,11 +187,12 @@ def _transmit(
         claim.written.append(events.event("message.retrying", now, pair=pair, message=message, data=data))
     row.cause = row.detail = ""
     claim.transmit(
-        JobKind.STREAM,
+        JobKind.OWN,
         message,
         body,
         terms,
         last=flight.state.resend_index >= flight.policy.retries,
+        **writing.fields(message),
     )
     return [message]
 

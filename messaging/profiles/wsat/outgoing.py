@@ -22,14 +22,14 @@ from django.utils.translation import gettext as _
 
 from messaging import dispatch, storage
 from messaging.choices import Direction, IncidentState, MessageState
-from messaging.engine import handover, pairs, preparing
+from messaging.claim import WITHHELD, Claim, JobKind, lease_seconds
+from messaging.engine import handover, pairs
 from messaging.engine.continuing import Continuation
-from messaging.engine.preparing import Claim, JobKind
-from messaging.engine.snapshots import lease_seconds
 from messaging.journal import events, incidents
 from messaging.models import Coordination, CoordinationMessage, Enlistment, Event, Incident, Message, Pair
 from messaging.models.bulk import bulk_set, update_in_order
 from messaging.protocol.atomic.words import Note
+from messaging.protocol.codecs.entity_file import name_of
 from messaging.protocol.envelope import Semantics
 from messaging.protocol.errors import IllegalTransition
 from messaging.protocol.messages import Happened, move_atomic
@@ -158,15 +158,15 @@ def transmit(message: Message, facts: CoordinationMessage, body: bytes, terms: T
     message.attempts += 1
     message.first_sent_at = message.first_sent_at or claim.now
     message.due_at = claim.now + timedelta(seconds=lease_seconds(terms))
-    fields = fields_of(facts, terms)
-    claim.transmit(JobKind.NOTIFICATION, message, body, terms, address=facts.address, **fields)
+    claim.transmit(JobKind.OWN, message, body, terms, address=facts.address, **fields_of(message, facts, terms))
 
 
-def fields_of(facts: CoordinationMessage, terms: Terms) -> dict[str, Any]:
-    """Fields of the Parcel of such a message, beside those that all messages have."""
+def fields_of(message: Message, facts: CoordinationMessage, terms: Terms) -> dict[str, Any]:
+    """Fields of the Parcel of such a message, beside those that come of its agreement."""
     headers = (("SOAPAction", facts.soap_action),) if facts.soap_action else ()
     # What we show the partner's own server is for no other one, whoever named it.
-    return {"headers": headers, **({} if is_at_partner(terms, facts.address) else preparing.WITHHELD)}
+    withheld = {} if is_at_partner(terms, facts.address) else WITHHELD
+    return {"name": name_of("message", message.message_id), "headers": headers, **withheld}
 
 
 def again(*, enlistment: Enlistment, kind: str, now: datetime) -> Message | None:

@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import hashlib
 import uuid
+from collections.abc import Mapping, Sequence
 from datetime import datetime
+from typing import Any
 
 from django.utils.translation import gettext as _
 
 from messaging.bench import Bench, Found
+from messaging.claim import Claim, Due, Job, Recorded
 from messaging.exceptions import OutsideAgreement, WrongState
 from messaging.journal import events
-from messaging.models import Event, Message, Pair
+from messaging.models import CoordinationMessage, Event, Message, Pair
 from messaging.profile import Acted, Errors
 from messaging.profiles.ebxml.profile import EbxmlProfile
 from messaging.profiles.refusals import refused
-from messaging.profiles.wsat import outgoing
+from messaging.profiles.wsat import due as transactions
+from messaging.profiles.wsat import outgoing, transmitting
 from messaging.protocol.atomic import coordinator
 from messaging.protocol.atomic.coordinator import ActKind, Partaker, Transaction, step
 from messaging.protocol.atomic.words import FaultCode, Note, Phase, Protocol, Request, Seat
@@ -26,6 +30,7 @@ from messaging.protocol.ws.names import Soap, Style, Version, coordination_type
 from messaging.protocol.ws.reading import decode
 from messaging.protocol.ws.rules import check
 from messaging.protocol.ws.writing import compose, encode
+from messaging.transports import Receipt
 from partners.terms import Terms
 from rmhub.language import gettext_lazy
 
@@ -108,9 +113,32 @@ def _read_again(meant: WsMessage, terms: Terms) -> bytes:
 class AtomicProfile(EbxmlProfile):
     numbered = False
     carries_documents = False
+    pairs_first = False
     bench = AtomicBench()
     verbs = frozenset({Kind.RETRY_NOW})  # they wait for nobody, and have no numbers
     without_number = gettext_lazy("Messages of transactions have no sequence numbers, so none is expected.")
+
+    def fields_of(self, messages: Mapping[uuid.UUID, tuple[Message, Terms]]) -> dict[uuid.UUID, dict[str, Any]]:
+        facts = CoordinationMessage.objects.in_bulk(list(messages))
+        return {key: outgoing.fields_of(message, facts[key], terms) for key, (message, terms) in messages.items()}
+
+    def moves(self, message: Message) -> bool:
+        return True
+
+    def send_due(self, due: Due, claim: Claim) -> None:
+        transmitting.send(due, claim)
+
+    def record(
+        self,
+        outcomes: Sequence[tuple[Job, Receipt]],
+        pairs: Mapping[uuid.UUID, Pair],
+        now: datetime,
+        written: list[Event],
+    ) -> Recorded:
+        return transmitting.record(outcomes, now)
+
+    def restored(self, now: datetime) -> None:
+        transactions.restored(now)
 
     def let_go(self, pair: Pair, now: datetime) -> None:
         outgoing.let_go(pair, now)

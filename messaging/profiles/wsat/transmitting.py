@@ -18,12 +18,12 @@ from django.db import transaction
 
 from messaging import storage
 from messaging.choices import MessageState
+from messaging.claim import Claim, Due, Job, Recorded
 from messaging.engine import circuits, preparing
-from messaging.engine.preparing import Claim, Job
 from messaging.journal import events, incidents
 from messaging.models import Coordination, CoordinationMessage, Event, Message, Pair
 from messaging.models.bulk import bulk_set
-from messaging.profiles.wsat import due
+from messaging.profiles.wsat import due as transactions
 from messaging.profiles.wsat.outgoing import OPEN, SILENT, let_go, may_go_to, transmit
 from messaging.protocol.atomic.transaction import patience, wait
 from messaging.protocol.circuit import UNREACHABLE
@@ -46,18 +46,26 @@ ELSEWHERE = "address_outside_agreement"
 # --- claim ---
 
 
-def send(messages: Sequence[Message], holds: Mapping[uuid.UUID, tuple[str, str]], claim: Claim) -> None:
-    """Claims locked due messages. `holds`: gate and flow of each pair."""
-    if not messages:
-        return
-    known = _facts(message.pk for message in messages)
-    for message in messages:
-        gate, _ = holds[message.pair_id]
-        _send(message, known.get(message.pk), gate, claim)
-    bulk_set(list(messages), MESSAGE_FIELDS)
+@dataclass(frozen=True, slots=True)
+class _Quiet:
+    """Messages that go unanswered too long (`silent`), and those that wait too long behind a pair that is shut."""
+
+    silent: list[uuid.UUID] = field(default_factory=list)
+    held: list[uuid.UUID] = field(default_factory=list)
 
 
-def _send(message: Message, facts: CoordinationMessage | None, gate: str, claim: Claim) -> None:
+def send(due: Due, claim: Claim) -> None:
+    """Claims locked messages that are due."""
+    known = _facts(message.pk for message in due.messages)
+    quiet = _Quiet()
+    for message in due.messages:
+        gate, _ = due.holds[message.pair_id]
+        _send(message, known.get(message.pk), gate, quiet, claim)
+    bulk_set(list(due.messages), MESSAGE_FIELDS)
+    claim.after.append(lambda: report(quiet.silent, quiet.held, claim.now))
+
+
+def _send(message: Message, facts: CoordinationMessage | None, gate: str, quiet: _Quiet, claim: Claim) -> None:
     now = claim.now
     terms = registry.current().version(message.agreement_version_id)
     if facts is None:
@@ -66,14 +74,14 @@ def _send(message: Message, facts: CoordinationMessage | None, gate: str, claim:
     awaits = facts.awaits
     if gate != Gate.OPEN or terms.state == VersionState.DISABLED:
         _wait(message, awaits, now + LOOK_AGAIN)
-        if awaits and due.matters(facts) and message.created_at <= now - _patience(terms):
-            claim.held.append(message.pk)
+        if awaits and transactions.matters(facts) and message.created_at <= now - _patience(terms):
+            quiet.held.append(message.pk)
         return
     if not awaits and message.state == MessageState.RETRYING and _forgotten(facts, message, now):
         _finish(message, Happened.CANCELLED, False, "transaction_forgotten", message.cause_detail, now)
         return
-    if awaits and message.attempts > terms.retries and not due.is_settled(facts):
-        claim.silent.append(message.pk)
+    if awaits and message.attempts > terms.retries and not transactions.is_settled(facts):
+        quiet.silent.append(message.pk)
     if not may_go_to(terms, facts.address):
         said = f"{facts.address} is not at {terms.partner_address} any more: it is not called."
         _not_sent(message, awaits, ELSEWHERE, said, terms, now)
@@ -134,25 +142,20 @@ def _facts(ids: Iterable[uuid.UUID]) -> dict[uuid.UUID, CoordinationMessage]:
 
 
 @dataclass(frozen=True, slots=True)
-class Recorded:
-    """`moved`: the transmissions that moved something. `fixed`: pairs that send again, and what was wrong with them.
-    `refused`: what a partner refuses for good. The last two are for `tell`.
-    """
+class _News:
+    """`fixed`: pairs that send again, and what was wrong with them. `refused`: what a partner refuses for good."""
 
-    moved: set[uuid.UUID] = field(default_factory=set)
     fixed: list[tuple[Pair, str]] = field(default_factory=list)
     refused: list[tuple[Pair, Message, Receipt]] = field(default_factory=list)
 
 
 def record(outcomes: Sequence[tuple[Job, Receipt]], now: datetime) -> Recorded:
-    """Moves messages and their pairs. Incidents are left to `tell`, after all other rows of the transaction.
+    """Moves messages and their pairs.
 
     An outcome that comes after its lease ran out, or after the answer, moves nothing. Messages are locked before their
     pairs, like by those who store an answer; the pairs so that new messages can be put into their outbox meanwhile.
     """
-    recorded = Recorded()
-    if not outcomes:
-        return recorded
+    moved: dict[uuid.UUID, str] = {}
     ids = sorted({job.message_id for job, _ in outcomes if job.message_id})
     found = Message.objects.filter(pk__in=ids).order_by("pk").select_for_update().defer("wire_frame")
     messages = {message.pk: message for message in found}
@@ -170,12 +173,12 @@ def record(outcomes: Sequence[tuple[Job, Receipt]], now: datetime) -> Recorded:
         by_pair.setdefault(message.pair_id, []).append((message, receipt, first))
         if message.state != MessageState.SENDING or message.attempts != job.number:
             continue
-        recorded.moved.add(job.transmission_id)
+        moved[job.transmission_id] = receipt.cause
         _move(message, facts.awaits, receipt, registry.current().version(job.version_id), now)
     bulk_set(list(messages.values()), MESSAGE_FIELDS)
     bulk_set(taken, ("taken_at",))
-    _record_pairs(by_pair, recorded, now)
-    return recorded
+    news = _record_pairs(by_pair, now)
+    return Recorded(moved, lambda: _tell(news, now))
 
 
 def _move(message: Message, awaits: bool, receipt: Receipt, terms: Terms, now: datetime) -> None:
@@ -191,16 +194,15 @@ def _move(message: Message, awaits: bool, receipt: Receipt, terms: Terms, now: d
     message.due_at = now + pause
 
 
-def _record_pairs(
-    by_pair: Mapping[uuid.UUID, list[tuple[Message, Receipt, bool]]], recorded: Recorded, now: datetime
-) -> None:
+def _record_pairs(by_pair: Mapping[uuid.UUID, list[tuple[Message, Receipt, bool]]], now: datetime) -> _News:
     """Counters and trouble of the pairs, for their pages."""
+    news = _News()
     locked = Pair.objects.filter(pk__in=list(by_pair)).order_by("pk").select_for_update(no_key=True)
     for pair in locked:
         for message, receipt, first in by_pair[pair.pk]:
             if receipt.ok:
                 if pair.cause:
-                    recorded.fixed.append((pair, pair.cause))
+                    news.fixed.append((pair, pair.cause))
                 pair.done += first
                 pair.last_success_at = now
                 pair.retries, pair.cause, pair.cause_detail = 0, "", ""
@@ -208,26 +210,29 @@ def _record_pairs(
             pair.retries += 1
             pair.cause, pair.cause_detail = receipt.cause, receipt.detail
             if receipt.permanent:
-                recorded.refused.append((pair, message, receipt))
+                news.refused.append((pair, message, receipt))
         bulk_set([pair], _PAIR_FIELDS)
-    for pair, cause in recorded.fixed:
+    for pair, cause in news.fixed:
         if cause in UNREACHABLE or cause == circuits.CAUSE:
             # The server is back: what it missed need not wait for the longest of its waits.
             let_go(pair, now, (MessageState.RETRYING,))
+    return news
 
 
-def tell(recorded: Recorded, now: datetime, written: list[Event]) -> None:
+def _tell(news: _News, now: datetime) -> list[Event]:
     """Incidents: a permanent refusal is one at once, and what is taken again ends the one about its pair."""
-    for pair, cause in recorded.fixed:
+    written: list[Event] = []
+    for pair, cause in news.fixed:
         said = "A message of a transaction was taken again."
         written += incidents.incidents_resolve_for_pair(
             pair=pair, now=now, by="system", resolution=said, causes=(cause,)
         )
-    for pair, message, receipt in recorded.refused:
+    for pair, message, receipt in news.refused:
         _, opened = incidents.incident_open(
             pair=pair, cause=receipt.cause, now=now, detail=receipt.detail, message_pk=message.pk
         )
         written += opened
+    return written
 
 
 # --- silence ---
@@ -244,9 +249,9 @@ def report(silent: Sequence[uuid.UUID], held: Sequence[uuid.UUID], now: datetime
         if silent:
             _open_incidents(silent, now)
         for message_id in silent:
-            due.peer_is_silent(message_pk=message_id, now=now)
+            transactions.peer_is_silent(message_pk=message_id, now=now)
         if held:
-            due.held_back(message_ids=held, now=now)
+            transactions.held_back(message_ids=held, now=now)
     except Exception:
         log.exception("silence not reported", extra={"action": SILENT, "messages": len(silent) + len(held)})
 
@@ -257,7 +262,7 @@ def _open_incidents(message_ids: Sequence[uuid.UUID], now: datetime) -> None:
         whose = sorted(one for one in facts.values_list("coordination_id", flat=True) if one is not None)
         list(Coordination.objects.filter(pk__in=whose).order_by("pk").select_for_update(no_key=True))
         found = facts.filter(message__state__in=OPEN).select_related("message", "coordination", "enlistment")
-        rows = [row for row in found if not due.is_settled(row)]
+        rows = [row for row in found if not transactions.is_settled(row)]
         pairs = Pair.objects.filter(pk__in=[row.message.pair_id for row in rows]).select_related("partner")
         locked = {pair.pk: pair for pair in pairs.order_by("pk").select_for_update(of=("self",), no_key=True)}
         written: list[Event] = []

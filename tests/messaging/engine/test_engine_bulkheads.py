@@ -9,11 +9,11 @@ from contextlib import contextmanager
 import pytest
 from django.db import connections
 
+from messaging.claim import Job
 from messaging.engine import circuits, kinds, loop
 from messaging.engine.claiming import claim_due
 from messaging.engine.kinds import SENDS
 from messaging.engine.loop import Engine
-from messaging.engine.preparing import Job
 from messaging.models import Circuit, Message, Signal, Transmission
 from messaging.transports import Parcel, Receipt
 from messaging.transports.base import server_of
@@ -235,7 +235,7 @@ def of_every_kind(partner: PartnerSide, requests: PartnerSide) -> list[Job]:
     partner.send(partner.message(1))
     submit(requests)
     jobs = claim_due(limit=10)
-    assert {job.kind for job in jobs} == {"pair", "unreliable", "signal", "repeatable"}
+    assert {job.kind for job in jobs} == {"pair", "unreliable", "signal", "own"}
     return jobs
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -11,6 +11,7 @@ import redis
 from django.db import IntegrityError, connection, connections, transaction
 
 from messaging import dispatch
+from messaging.claim import Job, JobKind
 from messaging.engine import group, handover, kinds, leases, loop
 from messaging.engine import memory as hub_memory
 from messaging.engine.continuing import PLAIN_BYTES
@@ -18,11 +19,11 @@ from messaging.engine.handover import Mailbox, Seat
 from messaging.engine.kinds import SENDS
 from messaging.engine.loop import Engine
 from messaging.engine.missing import MISSING_AFTER, ONCE_FOR, missing, of_store
-from messaging.engine.preparing import STREAM_HEADERS, Job, JobKind
 from messaging.exceptions import QueueFull
 from messaging.invariants import RULES, check
 from messaging.messages.services import submitting
 from messaging.models import Message, Pair, Signal, Transmission
+from messaging.profiles.stream.writing import HEADERS
 from messaging.protocol.envelope import MessageType
 from partners.models import Party
 from rmhub import clock
@@ -470,54 +471,56 @@ def _plain() -> Message:
     return submit(partner_side())
 
 
-KINDS = {
-    JobKind.PAIR: _plain,
-    JobKind.UNRELIABLE: _ebxml_once,
-    JobKind.REPEATABLE: _request,
-    JobKind.STREAM: _in_a_stream,
-    JobKind.NOTIFICATION: _of_a_transaction,
+KINDS: dict[Callable[[], Message], JobKind] = {
+    _plain: JobKind.PAIR,
+    _ebxml_once: JobKind.UNRELIABLE,
+    _request: JobKind.OWN,
+    _in_a_stream: JobKind.OWN,
+    _of_a_transaction: JobKind.OWN,
 }
 
 
-@pytest.fixture(params=KINDS, ids=str)
-def kind(request: pytest.FixtureRequest) -> JobKind:
+@pytest.fixture(params=KINDS, ids=lambda made: made.__name__)
+def made(request: pytest.FixtureRequest) -> Callable[[], Message]:
     return request.param
 
 
 def test_a_message_of_any_kind_is_claimed_where_it_is_stored(
-    kind: JobKind, valkey: redis.Redis, worker: int, monkeypatch: pytest.MonkeyPatch
+    made: Callable[[], Message], valkey: redis.Redis, worker: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(dispatch, "wake", lambda task: pytest.fail("woken") if task == dispatch.SEND else None)
     assert handover.seat() is not None
-    message = KINDS[kind]()
+    message = made()
     [job] = handed_over(valkey)
     attempt = attempt_of(message)
-    assert (job.kind, job.transmission_id, job.number, attempt.worker) == (kind, attempt.pk, 1, W)
+    assert (job.kind, job.transmission_id, job.number, attempt.worker) == (KINDS[made], attempt.pk, 1, W)
     assert state(message) == "sending"
     assert kinds.claim_due(limit=10) == []
 
 
 def test_the_parcel_that_comes_is_the_one_that_was_claimed(
-    kind: JobKind, valkey: redis.Redis, worker: int, monkeypatch: pytest.MonkeyPatch
+    made: Callable[[], Message], valkey: redis.Redis, worker: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     claimed: list[Job] = []
     post = handover.post
     monkeypatch.setattr(handover, "post", lambda seat, jobs: (claimed.extend(jobs), post(seat, jobs)))
     assert handover.seat() is not None
-    KINDS[kind]()
+    made()
     assert handed_over(valkey) == claimed
 
 
-def test_what_is_found_in_the_store_is_what_was_claimed(kind: JobKind, valkey: redis.Redis, worker: int) -> None:
+def test_what_is_found_in_the_store_is_what_was_claimed(
+    made: Callable[[], Message], valkey: redis.Redis, worker: int
+) -> None:
     assert handover.seat() is not None
-    KINDS[kind]()
+    made()
     [job] = handed_over(valkey)
     emptied(valkey)
     aged()
     [found] = missing(W, ())
     assert (found.parcel, found.kind, found.number, found.pair_id, found.message_id) == (
         job.parcel,
-        kind,
+        KINDS[made],
         job.number,
         job.pair_id,
         job.message_id,
@@ -580,7 +583,7 @@ def test_the_receipts_of_a_stream_are_claimed_with_its_messages(valkey: redis.Re
     ack = Signal.objects.get(direction="out")
     assert ack.state == "sending"
     [job] = handed_over(valkey)
-    assert (job.signal_id, job.parcel.body, job.parcel.headers) == (ack.pk, bytes(ack.body), STREAM_HEADERS)
+    assert (job.signal_id, job.parcel.body, job.parcel.headers) == (ack.pk, bytes(ack.body), HEADERS)
     emptied(valkey)
     aged()
     assert [found.parcel for found in missing(W, ())] == [job.parcel]

@@ -42,6 +42,7 @@ from messaging.pairs.selectors import pairs
 from messaging.pairs.selectors.sequence import flight
 from messaging.pairs.services import operating
 from messaging.transports import Receipt
+from partners import registry
 from rmhub.clock import frozen
 from tests.messaging.archive import archive_scenes
 from tests.messaging.factories import LOST, REFUSED, TAKEN, answered, link, partner_side, submit, work
@@ -197,7 +198,7 @@ def _messages() -> None:
         paths["dead workers are looked for"] = lambda: leases.release_dead(AT)
         paths["webhooks are claimed"] = lambda: jobs.extend(webhooks.claim(hooks, webhooks._LEASE, 10))
         paths["webhooks are recorded"] = lambda: webhooks._record(
-            [(d, webhooks.Outcome(204)) for d in jobs if isinstance(d, WebhookDelivery)]
+            [(d, webhooks.Outcome(204)) for d in jobs if isinstance(d, WebhookDelivery)], following=10
         )
         paths["the feed is read"] = lambda: feed(after=OLDEST, limit=100)
         paths["the history of a message is read"] = lambda: list(of_message(Message.objects.latest("id").pk))
@@ -218,7 +219,7 @@ def _handed_over() -> None:
         for to in (partner, caller, side):
             for _ in range(3):
                 submit(to)  # type: ignore[arg-type]
-        first, request, *streamed = sorted(claim_due(limit=64), key=lambda job: job.kind)
+        first, request, *streamed = sorted(claim_due(limit=64), key=_speaks)
         paths["an answer frees the next"] = lambda: record([(request, answered())])
         paths["so does an order acknowledgement"] = lambda: (
             record([(job, TAKEN) for job in streamed]),
@@ -232,7 +233,17 @@ def _handed_over() -> None:
         with TestCase.captureOnCommitCallbacks(execute=True):
             found = {name: scanned for name, run in paths.items() if (scanned := scans(run))}
     assert found == {}
-    assert [job.kind for job in jobs] == ["repeatable", "stream", "signal", "pair", "signal"]
+    assert [(_speaks(job), job.kind) for job in jobs] == [
+        ("repeatable", "own"),
+        ("stream", "own"),
+        ("stream", "signal"),
+        ("ebxml", "pair"),
+        ("ebxml", "signal"),
+    ]
+
+
+def _speaks(job: Job) -> str:
+    return registry.current().version(job.version_id).profile
 
 
 def _documents_by_id() -> None:

@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from lxml import html
 
-from messaging.engine import preparing
+from messaging.claim import parcel
 from messaging.journal.audit import Actor
 from messaging.pairs.services.probing import probe
 from messaging.transports import Parcel, Receipt, http
@@ -94,11 +94,11 @@ def test_other_trust_is_another_connection() -> None:
 def test_a_change_of_trust_reaches_the_next_parcel() -> None:
     version = make_agreement()
     terms = registry.current().version(version.pk)
-    assert preparing.parcel(terms, "https://x/", "text/plain", b"", clock.now()).trusted_certificates == ""
+    assert parcel(terms, "https://x/", "text/plain", b"", clock.now()).trusted_certificates == ""
     services.endpoint_update(endpoint=version.partner_endpoint, trusted_certificates=AUTHORITY.certificate)
     registry.reset()
     terms = registry.current().version(version.pk)
-    sent = preparing.parcel(terms, "https://x/", "text/plain", b"", clock.now())
+    sent = parcel(terms, "https://x/", "text/plain", b"", clock.now())
     assert sent.trusted_certificates == AUTHORITY.certificate.strip()
 
 
@@ -111,7 +111,7 @@ def test_our_certificate_is_stored_encrypted_and_goes_out_with_its_key() -> None
     assert b"PRIVATE" not in stored.secret_encrypted and "PRIVATE" not in stored.certificate
     assert stored.valid_until is not None and stored.valid_until - datetime.now(UTC) < timedelta(days=21)
     registry.reset()
-    sent = preparing.parcel(registry.current().version(version.pk), "https://x/", "text/plain", b"", clock.now())
+    sent = parcel(registry.current().version(version.pk), "https://x/", "text/plain", b"", clock.now())
     assert "PRIVATE KEY" in sent.client_certificate and "PRIVATE KEY" not in repr(sent)
     services.credential_revoke(credential=stored)
     registry.reset()

@@ -117,7 +117,7 @@ def test_the_body_is_the_payload_and_the_headers_are_those_of_the_profile(wire: 
     side = partner()
     message = submit(side, b'{"order": 1}', conversation_id="c-1", ref_to_message_id="m-0")
     [job] = work()
-    assert job.kind is JobKind.REPEATABLE
+    assert job.kind is JobKind.OWN
     assert (wire.last.body, wire.last.content_type) == (b'{"order": 1}', "application/xml")
     assert dict(wire.last.headers) == {
         "Repeatability-Request-ID": message.message_id,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from django.db import connection
 
-from messaging.engine.preparing import Claim
+from messaging.claim import Claim
 from messaging.models import Delivery, IncomingStream, Message, MessageIdentity, Pair, Signal
 from messaging.profiles.stream import accepting, receipts
 from rmhub.clock import FrozenClock

@@ -12,10 +12,10 @@ import pytest
 from django.db.models import Min
 
 from messaging import causes
+from messaging.claim import JobKind
 from messaging.deliveries.services import settling
 from messaging.engine import leases, preparing
 from messaging.engine.claiming import claim_due
-from messaging.engine.preparing import JobKind
 from messaging.engine.recording import record
 from messaging.exceptions import InvalidSubmission, WrongState
 from messaging.journal.audit import Actor
@@ -151,7 +151,7 @@ def test_a_message_goes_out_as_the_first_of_a_new_stream(wire: Link) -> None:
     side = stream_side()
     [message] = submit(side, conversation_id="c-1", ref_to_message_id="m-0")
     [job] = work()
-    assert job.kind is JobKind.STREAM
+    assert job.kind is JobKind.OWN
     assert wire.last.address == side.terms.partner_address
     assert dict(wire.last.headers) == {"SOAPAction": '"MSMQMessage"'}
     envelope = decoded(wire.last)

@@ -155,7 +155,7 @@ def test_a_message_goes_out_with_its_own_headers_to_its_own_address(scene: Scene
 
     (job,) = work()
 
-    assert (job.kind, job.number) == (JobKind.NOTIFICATION, 1)
+    assert (job.kind, job.number) == (JobKind.OWN, 1)
     assert (wire.last.address, wire.last.content_type) == (scene.address, "text/xml; charset=utf-8")
     assert dict(wire.last.headers) == {"SOAPAction": Octets(b"").soap_action}
     assert wire.last.authorization.startswith("Basic ")
@@ -712,7 +712,7 @@ def test_documents_and_transactions_share_a_worker(scene: Scene, wire: Link) -> 
     submit(partner_side(), semantics="BestEffort")
     scene.send("Commit")
 
-    assert sorted(job.kind for job in work()) == ["notification", "pair", "unreliable"]
+    assert sorted(job.kind for job in work()) == ["own", "pair", "unreliable"]
 
 
 def test_incidents_are_opened_after_the_rows_of_all_messages_are_locked(scene: Scene) -> None:
@@ -722,7 +722,7 @@ def test_incidents_are_opened_after_the_rows_of_all_messages_are_locked(scene: S
     submit(partner_side(profile="repeatable"))
     scene.send("Commit")
     jobs = claim_due(limit=5)
-    assert sorted(job.kind for job in jobs) == ["notification", "repeatable"]
+    assert sorted(job.kind for job in jobs) == ["own", "own"]
     with CaptureQueriesContext(connection) as asked:
         record([(job, FORBIDDEN) for job in jobs])
     said = [query["sql"] for query in asked]

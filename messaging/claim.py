@@ -1,0 +1,233 @@
+"""A claimed transmission and the parcel that goes with it: what all kinds of claims hand to the engine.
+
+It is below the engine, because wire profiles say what is claimed and what follows from it (`messaging.profile`).
+"""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from enum import StrEnum
+from functools import cached_property
+from typing import Any
+
+from messaging.choices import SignalState
+from messaging.models import Event, Message, Pair, Payload, Signal, Transmission
+from messaging.transports import Parcel
+from messaging.transports.base import Login
+from partners import registry, transports
+from partners.secrets import SecretUnreadable
+from partners.terms import Terms
+from partners.transports import HTTP
+
+log = logging.getLogger(__name__)
+
+# Fields of the Parcel for a server that is not to see our credentials.
+WITHHELD: dict[str, Any] = {"authorization": "", "login": None, "client_certificate": ""}
+
+
+class JobKind(StrEnum):
+    PAIR = "pair"  # the one message that its pair has in flight
+    UNRELIABLE = "unreliable"  # one that is sent once
+    SIGNAL = "signal"
+    OWN = "own"  # a message that its profile moves and times (`Profile.moves`)
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One transmission that is claimed: what to send, and what its outcome belongs to."""
+
+    kind: JobKind
+    transmission_id: uuid.UUID
+    transport: str
+    parcel: Parcel
+    version_id: uuid.UUID
+    pair_id: uuid.UUID | None = None
+    message_id: uuid.UUID | None = None
+    signal_id: uuid.UUID | None = None
+    number: int = 0  # of the attempt; tells for all but PAIR and UNRELIABLE which claim an outcome belongs to
+    last: bool = False  # if it fails, its pair gives up: it goes out even to a server that is left alone
+
+
+@dataclass(slots=True)
+class Claim:
+    """One claiming transaction as it fills up. `limit`: how many of each kind at most. `passed_over`: pairs for
+    which nothing is claimed now. `largest`: of what is encoded in it, bytes; None = of any size.
+    """
+
+    now: datetime
+    limit: int
+    passed_over: list[uuid.UUID] = field(default_factory=list)
+    largest: int | None = None
+    jobs: list[Job] = field(default_factory=list)
+    transmissions: list[Transmission] = field(default_factory=list)
+    written: list[Event] = field(default_factory=list)
+    after: list[Callable[[], None]] = field(default_factory=list)  # called when it is committed; must not raise
+
+    def carries(self, message: Message) -> bool:
+        """Whether a message may be encoded in it. One that is passed on is made of what came, which is read first."""
+        return self.largest is None or (message.size <= self.largest and message.forwarded_from_id is None)
+
+    def transmit(
+        self,
+        kind: JobKind,
+        message: Message,
+        body: bytes,
+        terms: Terms,
+        *,
+        address: str = "",
+        last: bool = False,
+        **fields: Any,
+    ) -> Transmission:
+        """Claims the attempt that the message has come to, with these octets; `fields`: more of the Parcel.
+
+        `address`: where it goes, if not to the partner's address.
+        """
+        address = address or terms.partner_address
+        attempt = Transmission(
+            pair_id=message.pair_id, message=message, number=message.attempts, address=address, started_at=self.now
+        )
+        fields["attempt"] = attempt.public_id
+        self.transmissions.append(attempt)
+        self.jobs.append(
+            Job(
+                kind=kind,
+                transmission_id=attempt.pk,
+                transport=terms.transport,
+                parcel=parcel(terms, address, message.content_type, body, self.now, **fields),
+                version_id=terms.version_id,
+                pair_id=message.pair_id,
+                message_id=message.pk,
+                number=message.attempts,
+                last=last,
+            )
+        )
+        return attempt
+
+    def answer(self, signal: Signal, terms: Terms, address: str, **fields: Any) -> None:
+        """Claims the next attempt of a signal, with its stored octets; `fields`: more of the Parcel."""
+        signal.state = SignalState.SENDING
+        signal.attempts += 1
+        signal.due_at = self.now + timedelta(seconds=lease_seconds(terms))
+        number = signal.sends + signal.attempts
+        attempt = Transmission(
+            pair_id=signal.pair_id, signal=signal, number=number, address=address, started_at=self.now
+        )
+        fields["attempt"] = attempt.public_id
+        self.transmissions.append(attempt)
+        self.jobs.append(
+            Job(
+                kind=JobKind.SIGNAL,
+                transmission_id=attempt.pk,
+                transport=terms.transport,
+                parcel=parcel(terms, address, signal.content_type, bytes(signal.body), self.now, **fields),
+                version_id=terms.version_id,
+                pair_id=signal.pair_id,
+                signal_id=signal.pk,
+                number=number,
+            )
+        )
+
+    def but(self, column: str) -> str:
+        """What to add to the condition of a query by pairs, so that it leaves out what is passed over."""
+        return f" AND {column} <> ALL(%s)" if self.passed_over else ""
+
+    @property
+    def parameters(self) -> list[object]:
+        """Of a query with a time, `but` and a limit."""
+        return [self.now, *([self.passed_over] if self.passed_over else []), self.limit]
+
+
+class Due:
+    """Messages, locked, whose own timers have run out, with what is around them: each read when it is first asked for,
+    for all that are due at once.
+    """
+
+    def __init__(self, messages: Sequence[Message], whole: Due | None = None) -> None:
+        self.messages = messages
+        self._whole = whole or self
+
+    def of(self, messages: Sequence[Message]) -> Due:
+        """Some of them, with what was read for all."""
+        return Due(messages, self)
+
+    @property
+    def payloads(self) -> dict[uuid.UUID, list[Payload]]:
+        """The payloads of each message, in their order."""
+        return self._whole._payloads
+
+    @property
+    def holds(self) -> dict[uuid.UUID, tuple[str, str]]:
+        """Gate and flow of each pair."""
+        return self._whole._holds
+
+    @cached_property
+    def _payloads(self) -> dict[uuid.UUID, list[Payload]]:
+        return Payload.of_messages(message.pk for message in self.messages)
+
+    @cached_property
+    def _holds(self) -> dict[uuid.UUID, tuple[str, str]]:
+        pairs = Pair.objects.filter(pk__in={message.pair_id for message in self.messages})
+        return {pk: (gate, flow) for pk, gate, flow in pairs.values_list("pk", "gate", "flow")}
+
+
+@dataclass(slots=True)
+class Recorded:
+    """What outcomes have led to. `moved`: the transmissions that moved something, each with its cause. `tell`: opens
+    and ends the incidents that wait until all other rows of the transaction are written.
+    """
+
+    moved: dict[uuid.UUID, str] = field(default_factory=dict)
+    tell: Callable[[], list[Event]] | None = None
+
+
+def lease_seconds(terms: Terms) -> int:
+    """How long a claimed transmission may take before another worker takes it over."""
+    return terms.connect_timeout + terms.read_timeout + 15
+
+
+def parcel(terms: Terms, address: str, content_type: str, body: bytes, now: datetime, **more: Any) -> Parcel:
+    """Bytes with the partner's address and our credential for it; `more` are further fields of the Parcel."""
+    try:
+        authorization, login = _credentials(terms, now)
+        certificate = _certificate(terms, now)
+    except SecretUnreadable:
+        # Sent without it the partner refuses, which a person sees; not sent at all the whole batch would stand still.
+        log.exception("credential unreadable", extra={"action": "credential_unreadable", "partner": terms.partner_name})
+        authorization, login, certificate = "", None, ""
+    fields = {
+        "authorization": authorization,
+        "login": login,
+        "origin": terms.own_uri,
+        "target": terms.partner_uri,
+        "server": terms.server,
+        "host_key": terms.host_key,
+        "trusted_certificates": terms.trusted_certificates,
+        "client_certificate": certificate,
+        "connect_timeout": terms.connect_timeout,
+        "read_timeout": terms.read_timeout,
+        **more,
+    }
+    return Parcel(address=address, content_type=content_type, body=body, **fields)
+
+
+def _credentials(terms: Terms, now: datetime) -> tuple[str, Login | None]:
+    """The Authorization header, or the log-in for the server of mail or files. Raises SecretUnreadable."""
+    known = registry.current()
+    if terms.transport == HTTP.name:
+        return known.outbound_authorization(terms.hop_party_id, now), None
+    transport = transports.named(terms.transport)
+    if transport.relayed and not terms.server:
+        return "", None  # the hub's own relay has a log-in of its own; the partner's goes to nobody else
+    found = known.outbound_login(terms.hop_party_id, now, *transport.logins)
+    return "", Login(*found) if found else None
+
+
+def _certificate(terms: Terms, now: datetime) -> str:
+    """Our certificate with its key, for servers that ask for one. Raises SecretUnreadable."""
+    if terms.transport != HTTP.name:
+        return ""
+    return registry.current().outbound_certificate(terms.hop_party_id, now)
