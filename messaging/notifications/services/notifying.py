@@ -16,6 +16,7 @@ from zoneinfo import ZoneInfo
 
 from django.conf import settings
 from django.db import transaction
+from django.db.models import QuerySet
 
 from messaging import causes, mailing
 from messaging.choices import IncidentState, NotificationChannel, NotificationState, Severity
@@ -272,10 +273,11 @@ def send_due() -> int:
     tried = 0
     due = Notification.objects.filter(rule__enabled=True).select_related("rule__endpoint")
     with ThreadPoolExecutor(_SENDERS, thread_name_prefix="notify") as pool:
-        while claimed := webhooks.claim(due, _LEASE, _CLAIM):
+        claimed = webhooks.claim(due, _LEASE, _CLAIM)
+        while claimed:
             give_back()
-            _record(list(zip(claimed, pool.map(talk, claimed), strict=True)))
             tried += len(claimed)
+            claimed = _record(list(zip(claimed, pool.map(talk, claimed), strict=True)), due)
     return tried
 
 
@@ -319,8 +321,11 @@ def drop_old(now: datetime) -> int:
     return dropped
 
 
-def _record(outcomes: Sequence[tuple[Notification, Outcome]]) -> None:
-    """Writes what became of claimed ones. What was claimed again or deleted meanwhile is not touched."""
+def _record(outcomes: Sequence[tuple[Notification, Outcome]], due: QuerySet[Notification]) -> list[Notification]:
+    """Writes what became of claimed ones, and claims those of `due` that come next.
+
+    What was claimed again or deleted meanwhile is not touched.
+    """
     now = clock.now()
     with transaction.atomic(durable=True):
         mine = Notification.objects.filter(pk__in=[one.pk for one, _ in outcomes], due_at__isnull=False)
@@ -331,6 +336,7 @@ def _record(outcomes: Sequence[tuple[Notification, Outcome]]) -> None:
                 _apply(one, outcome, now)
                 written.append(one)
         bulk_set(written, ("state", "due_at", "sent_at", "last_error"))
+        return webhooks.claim_next(due, _LEASE, _CLAIM)
 
 
 def _apply(one: Notification, outcome: Outcome, now: datetime) -> None:

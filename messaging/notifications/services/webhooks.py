@@ -6,6 +6,7 @@ import base64
 import hashlib
 import hmac
 import json
+import logging
 import secrets
 import socket
 import uuid
@@ -38,6 +39,8 @@ from partners.secrets import SecretUnreadable, decrypt, encrypt
 from rmhub import clock
 from rmhub.ids import public_id
 from rmhub.postgresql.base import give_back
+
+log = logging.getLogger(__name__)
 
 Row = TypeVar("Row", bound=Any)
 
@@ -199,30 +202,55 @@ def _locked(endpoint_id: uuid.UUID, expected: str | None) -> WebhookEndpoint:
 
 
 def deliver_due(*, limit: int = 50) -> int:
-    """Claims due deliveries, posts several at a time, records what came of it. Returns how many were posted.
+    """Claims due deliveries, posts several at a time, records what came of it, which claims what comes next. Returns
+    how many were posted.
 
     Even if every one of them takes all the time there is, a claim is done before its lease ends.
     """
     posted = 0
-    due = WebhookDelivery.objects.filter(endpoint__enabled=True).select_related("endpoint")
     with ThreadPoolExecutor(POSTERS, thread_name_prefix="webhook") as pool:
-        while claimed := claim(due, _LEASE, limit):
+        dispatch.taken(dispatch.WEBHOOKS)  # what becomes due after a look sends a wake-up of its own
+        claimed = claim(_due(), _LEASE, limit)
+        while claimed:
+            dispatch.busy(dispatch.WEBHOOKS)  # found at the next look; if that is long in coming, by whom it wakes
             give_back()
-            _record(list(zip(claimed, pool.map(post, claimed), strict=True)))
+            outcomes = list(zip(claimed, pool.map(post, claimed), strict=True))
             posted += len(claimed)
+            dispatch.taken(dispatch.WEBHOOKS)
+            claimed = _record(outcomes, following=limit)
     return posted
 
 
+def _due() -> QuerySet[WebhookDelivery]:
+    return WebhookDelivery.objects.filter(endpoint__enabled=True).select_related("endpoint")
+
+
 def claim(due: QuerySet[Row], lease: timedelta, limit: int) -> list[Row]:
-    """Claims what is due, what waits longest first: nobody else takes it before the lease ends."""
-    now = clock.now()
+    """Claims what is due, what waits longest first: nobody else takes it before the lease ends. Commits."""
     with transaction.atomic(durable=True):
-        rows = due.filter(due_at__isnull=False, due_at__lte=now).order_by("due_at")
-        claimed = list(rows.select_for_update(skip_locked=True, of=("self",))[:limit])
-        for row in claimed:
-            row.due_at = now + lease
-            row.attempts += 1
-        bulk_set(claimed, ("due_at", "attempts"))
+        return _take(due, lease, limit)
+
+
+def claim_next(due: QuerySet[Row], lease: timedelta, limit: int) -> list[Row]:
+    """The same in the transaction that has written the outcomes of those before: these stay written, whatever is wrong
+    with what comes next.
+    """
+    try:
+        with transaction.atomic():
+            return _take(due, lease, limit)
+    except Exception:
+        log.exception("claim failed", extra={"action": "claim_failed", "rows": due.model._meta.db_table})
+        return []
+
+
+def _take(due: QuerySet[Row], lease: timedelta, limit: int) -> list[Row]:
+    now = clock.now()
+    rows = due.filter(due_at__isnull=False, due_at__lte=now).order_by("due_at", "id")
+    claimed = list(rows.select_for_update(skip_locked=True, of=("self",))[:limit])
+    for row in claimed:
+        row.due_at = now + lease
+        row.attempts += 1
+    bulk_set(claimed, ("due_at", "attempts"))
     return claimed
 
 
@@ -299,8 +327,11 @@ def sign(secret: str, delivery_id: str, timestamp: str, body: bytes) -> str:
     return "v1," + base64.b64encode(hmac.new(key, signed, hashlib.sha256).digest()).decode()
 
 
-def _record(outcomes: Sequence[tuple[WebhookDelivery, Outcome]]) -> None:
-    """Writes what became of claimed deliveries. What was claimed again or deleted meanwhile is not touched."""
+def _record(outcomes: Sequence[tuple[WebhookDelivery, Outcome]], *, following: int = 0) -> list[WebhookDelivery]:
+    """Writes what became of claimed deliveries, and claims those that come next, at most so many as `following`.
+
+    What was claimed again or deleted meanwhile is not touched.
+    """
     now = clock.now()
     with transaction.atomic(durable=True):
         # Endpoints first, like whoever deletes one with its deliveries.
@@ -320,6 +351,7 @@ def _record(outcomes: Sequence[tuple[WebhookDelivery, Outcome]]) -> None:
         for endpoint in endpoints.values():
             if endpoint.pk in were_on and not endpoint.enabled:
                 _tell_disabled(endpoint, now)
+        return claim_next(_due(), _LEASE, following) if following else []
 
 
 def _tell_disabled(endpoint: WebhookEndpoint, now: datetime) -> None:

@@ -12,13 +12,19 @@ from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 
 import pytest
+import redis
 from django.db import connection, transaction
+from django.test.utils import CaptureQueriesContext
 
+from messaging import dispatch
+from messaging.dispatch import wake
 from messaging.exceptions import InvalidSubmission, NotFound, Stale
 from messaging.journal.audit import Actor
 from messaging.models import AuditEntry, Event, Message, WebhookDelivery, WebhookEndpoint
 from messaging.notifications.services import webhooks
 from messaging.transports.bounded import public_pool
+from rmhub import clock
+from rmhub.celery import app
 from rmhub.clock import FrozenClock, frozen
 from rmhub.ids import uuid7
 from tests.messaging.factories import partner_side, submit
@@ -375,6 +381,133 @@ def test_workers_at_once_post_each_delivery_once() -> None:
             assert not thread.is_alive()
     assert sum(posted) == len(taking.requests) == 20
     assert len({headers["webhook-id"] for headers, _ in taking.requests}) == 20
+
+
+# ---- what comes next is claimed where the outcomes before are written ----
+
+
+def events_of(taking: Taking) -> list[str]:
+    return [json.loads(body)["data"]["message"] for _, body in taking.requests]
+
+
+def accepted(count: int, time: FrozenClock) -> list[str]:
+    """So many messages, a second apart; their ids."""
+    partner = partner_side()
+    made = []
+    for _ in range(count):
+        time.move(1)
+        made.append(submit(partner).public_id)
+    return made
+
+
+@pytest.mark.django_db(transaction=True)
+def test_batches_take_one_look_and_one_transaction_each(time: FrozenClock, monkeypatch: pytest.MonkeyPatch) -> None:
+    looks: list[int] = []
+    look = webhooks.claim
+    monkeypatch.setattr(webhooks, "claim", lambda *given: looks.append(1) or look(*given))
+    taking = Taking()
+    with serving(taking) as server:
+        endpoint(server.url)
+        accepted(7, time)
+        with CaptureQueriesContext(connection) as asked:
+            assert webhooks.deliver_due(limit=4) == 7
+    assert len(looks) == 1
+    assert [query["sql"] for query in asked].count("COMMIT") == 3, "the look, and each batch with the claim after it"
+    assert {found.state for found in WebhookDelivery.objects.all()} == {"delivered"}
+
+
+@pytest.mark.django_db(transaction=True)
+def test_each_endpoint_is_told_in_order_whatever_the_batches(
+    time: FrozenClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(webhooks, "POSTERS", 1)
+    one, other = Taking(), Taking()
+    with serving(one) as first, serving(other) as second:
+        endpoint(first.url)
+        endpoint(second.url)
+        made = accepted(5, time)
+        assert webhooks.deliver_due(limit=3) == 10
+    assert (events_of(one), events_of(other)) == (made, made)
+
+
+class Killed(BaseException):
+    """The process ends here."""
+
+
+@pytest.mark.django_db(transaction=True)
+def test_what_was_claimed_with_the_outcomes_before_is_due_again_after_its_lease(
+    time: FrozenClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    taking = Taking()
+    post = webhooks.post
+
+    def dies(delivery: WebhookDelivery) -> webhooks.Outcome:
+        if len(taking.requests) >= 2:
+            raise Killed
+        return post(delivery)
+
+    monkeypatch.setattr(webhooks, "POSTERS", 1)
+    with serving(taking) as server:
+        endpoint(server.url)
+        made = accepted(4, time)
+        monkeypatch.setattr(webhooks, "post", dies)
+        with pytest.raises(Killed):
+            webhooks.deliver_due(limit=2)
+        monkeypatch.setattr(webhooks, "post", post)
+        assert events_of(taking) == made[:2]
+        assert WebhookDelivery.objects.filter(state="delivered").count() == 2, "their outcomes are kept"
+        claimed = WebhookDelivery.objects.filter(state="pending")
+        assert {(row.attempts, row.due_at) for row in claimed} == {(1, clock.now() + timedelta(seconds=LEASE))}
+        time.move(LEASE - 1)
+        assert webhooks.deliver_due() == 0
+        time.move(1)
+        assert webhooks.deliver_due() == 2
+    assert events_of(taking) == made
+
+
+def test_outcomes_stay_written_whatever_is_wrong_with_what_comes_next(
+    time: FrozenClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    taking = Taking()
+    with serving(taking) as server:
+        endpoint(server.url)
+        accepted(3, time)
+        take, takes = webhooks._take, []
+
+        def breaks(*given: object) -> list[WebhookDelivery]:
+            takes.append(1)
+            if len(takes) > 1:
+                with connection.cursor() as cursor:
+                    cursor.execute("SELECT 1 / 0")
+            return take(*given)
+
+        monkeypatch.setattr(webhooks, "_take", breaks)
+        assert webhooks.deliver_due(limit=2) == 2
+        monkeypatch.setattr(webhooks, "_take", take)
+        assert WebhookDelivery.objects.filter(state="delivered").count() == 2
+        assert webhooks.deliver_due() == 1
+
+
+@pytest.mark.django_db(transaction=True)
+def test_one_that_is_made_just_after_a_look_wakes_at_once(settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    client = redis.Redis.from_url(settings.REDIS_URL.rpartition("/")[0] + "/13", socket_timeout=60)
+    key = f"rmhub:wake:{dispatch.WEBHOOKS}"
+    client.delete(key)
+    sent: list[str] = []
+    monkeypatch.setattr(dispatch, "valkey", lambda: client)
+    monkeypatch.setattr(dispatch, "_down_until", 0.0)
+    monkeypatch.setattr(app, "send_task", sent.append)
+    monkeypatch.setattr(dispatch, "wake", wake)
+    partner = partner_side()
+    taking = Taking()
+    with serving(taking) as server:
+        endpoint(server.url)
+        submit(partner)
+        assert webhooks.deliver_due() == 1
+        submit(partner)
+        assert sent.count(dispatch.WEBHOOKS) == 2
+    client.delete(key)
+    client.close()
 
 
 # ---- endpoints ----
