@@ -16,6 +16,7 @@ from typing import Any
 
 from messaging.choices import SignalState
 from messaging.models import Event, Message, Pair, Payload, Signal, Transmission
+from messaging.models.bulk import read
 from messaging.transports import Parcel
 from messaging.transports.base import Login
 from partners import registry, transports
@@ -170,8 +171,9 @@ class Due:
 
     @cached_property
     def _holds(self) -> dict[uuid.UUID, tuple[str, str]]:
-        pairs = Pair.objects.filter(pk__in={message.pair_id for message in self.messages})
-        return {pk: (gate, flow) for pk, gate, flow in pairs.values_list("pk", "gate", "flow")}
+        wanted = list({message.pair_id for message in self.messages})
+        pairs = read(Pair, "SELECT id, gate, flow FROM messaging_pair WHERE id = ANY(%s)", [wanted])
+        return {pair.pk: (pair.gate, pair.flow) for pair in pairs}
 
 
 @dataclass(slots=True)

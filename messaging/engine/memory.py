@@ -30,6 +30,7 @@ from messaging.engine import forgetting, handover
 from messaging.journal import audit, events, incidents
 from messaging.journal.audit import SYSTEM, Actor
 from messaging.models import MemoryEpoch
+from messaging.models.bulk import read
 from messaging.pairs.services import resync
 from messaging.protocol.memory import Memory, horizon, start_after_loss
 from partners.terms import Terms
@@ -88,7 +89,7 @@ def look() -> None:
 
 def current() -> MemoryEpoch:
     """The row, as it is now. Raises MemoryChanged when `check` has to look at it first."""
-    row = MemoryEpoch.objects.first()
+    row = next(iter(read(MemoryEpoch, "SELECT * FROM messaging_memoryepoch ORDER BY id LIMIT 1")), None)
     if row is None or _seen is None or row.epoch != _seen[0] or row.heartbeat < _seen[1]:
         raise MemoryChanged
     _saw(row)

@@ -205,8 +205,7 @@ def _record_signals(outcomes: Sequence[tuple[Job, Receipt]], now: datetime) -> s
 def _record_unreliable(outcomes: Sequence[tuple[Job, Receipt]], now: datetime, written: list[Event]) -> set[uuid.UUID]:
     if not outcomes:
         return set()
-    ids = sorted({job.message_id for job, _ in outcomes if job.message_id})
-    messages = {m.pk: m for m in Message.objects.filter(pk__in=ids).order_by("pk").select_for_update()}
+    messages = Message.of_ids((job.message_id for job, _ in outcomes if job.message_id), lock=True)
     moved: set[uuid.UUID] = set()
     for job, receipt in outcomes:
         message = messages.get(job.message_id) if job.message_id else None

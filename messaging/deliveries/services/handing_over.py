@@ -119,8 +119,7 @@ def is_held(delivery: Delivery) -> bool:
 
 def load_messages(deliveries: Sequence[Delivery]) -> None:
     """Gives each delivery its message, without the octets. One query."""
-    wanted = {delivery.message_id for delivery in deliveries}
-    found = Message.objects.defer("wire_frame").in_bulk(list(wanted))
+    found = Message.of_ids(delivery.message_id for delivery in deliveries)
     for delivery in deliveries:
         delivery.message = found[delivery.message_id]
 

@@ -41,8 +41,7 @@ def record(
 
     An outcome that comes after its lease ran out moves nothing, unless it is the answer that all repeats were for.
     """
-    ids = sorted({job.message_id for job, _ in outcomes if job.message_id})
-    messages = {m.pk: m for m in Message.objects.filter(pk__in=ids).order_by("pk").select_for_update()}
+    messages = Message.of_ids((job.message_id for job, _ in outcomes if job.message_id), lock=True)
     moved: dict[uuid.UUID, str] = {}
     touched: dict[uuid.UUID, Pair] = {}
     delivered: list[Message] = []

@@ -152,7 +152,7 @@ def _late(item: Receipt, pair: Pair, group: _Group) -> bool:
 def _final_receipts(items: Iterable[Receipt], group: _Group) -> None:
     """After the order acknowledgements of the group: a message may have got both."""
     keys = [message.pk for found in group.about.values() for message in found]
-    messages = {m.pk: m for m in Message.objects.filter(pk__in=keys).order_by("pk").select_for_update()}
+    messages = Message.of_ids(keys, lock=True)
     ended: list[tuple[Message, Pair]] = []
     for item in items:
         candidates = [messages[found.pk] for found in group.about.get(item.about, ()) if found.pk in messages]

@@ -167,7 +167,8 @@ def claim(claim: Claim) -> None:
     rows = read(IncomingStream, DUE, [claim.now, claim.limit])
     if not rows:
         return
-    pairs = Pair.objects.in_bulk({row.pair_id for row in rows})
+    found = read(Pair, "SELECT * FROM messaging_pair WHERE id = ANY(%s)", [[row.pair_id for row in rows]])
+    pairs = {pair.pk: pair for pair in found}
     made = []
     for row in rows:
         signal = run_out(row, in_force(pairs[row.pair_id], row), claim.now)

@@ -27,7 +27,7 @@ from messaging.engine import handover, pairs
 from messaging.engine.continuing import Continuation
 from messaging.journal import events, incidents
 from messaging.models import Coordination, CoordinationMessage, Enlistment, Event, Incident, Message, Pair
-from messaging.models.bulk import bulk_set, update_in_order
+from messaging.models.bulk import bulk_insert, bulk_set, together, update_in_order
 from messaging.protocol.atomic.words import Note
 from messaging.protocol.codecs.entity_file import name_of
 from messaging.protocol.envelope import Semantics
@@ -146,9 +146,10 @@ def send(
         transmit(message, facts, body.body, terms, continuation.claim)
     else:
         dispatch.wake_on_commit(dispatch.SEND)
-    message.save(force_insert=True)
-    facts.save(force_insert=True)
-    continuation.write()
+    with together():
+        bulk_insert([message])
+        bulk_insert([facts])
+        continuation.write()
     return message
 
 

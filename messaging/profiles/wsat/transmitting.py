@@ -22,7 +22,7 @@ from messaging.claim import Claim, Due, Job, Recorded
 from messaging.engine import circuits, preparing
 from messaging.journal import events, incidents
 from messaging.models import Coordination, CoordinationMessage, Event, Message, Pair
-from messaging.models.bulk import bulk_set
+from messaging.models.bulk import bulk_set, read
 from messaging.profiles.wsat import due as transactions
 from messaging.profiles.wsat.outgoing import OPEN, SILENT, let_go, may_go_to, transmit
 from messaging.protocol.atomic.transaction import patience, wait
@@ -156,10 +156,8 @@ def record(outcomes: Sequence[tuple[Job, Receipt]], now: datetime) -> Recorded:
     pairs, like by those who store an answer; the pairs so that new messages can be put into their outbox meanwhile.
     """
     moved: dict[uuid.UUID, str] = {}
-    ids = sorted({job.message_id for job, _ in outcomes if job.message_id})
-    found = Message.objects.filter(pk__in=ids).order_by("pk").select_for_update().defer("wire_frame")
-    messages = {message.pk: message for message in found}
-    known = _facts(ids)
+    messages = Message.of_ids((job.message_id for job, _ in outcomes if job.message_id), lock=True)
+    known = _facts(messages)
     taken: list[CoordinationMessage] = []
     by_pair: dict[uuid.UUID, list[tuple[Message, Receipt, bool]]] = {}
     for job, receipt in outcomes:
@@ -197,7 +195,9 @@ def _move(message: Message, awaits: bool, receipt: Receipt, terms: Terms, now: d
 def _record_pairs(by_pair: Mapping[uuid.UUID, list[tuple[Message, Receipt, bool]]], now: datetime) -> _News:
     """Counters and trouble of the pairs, for their pages."""
     news = _News()
-    locked = Pair.objects.filter(pk__in=list(by_pair)).order_by("pk").select_for_update(no_key=True)
+    locked = read(
+        Pair, "SELECT * FROM messaging_pair WHERE id = ANY(%s) ORDER BY id FOR NO KEY UPDATE", [list(by_pair)]
+    )
     for pair in locked:
         for message, receipt, first in by_pair[pair.pk]:
             if receipt.ok:
@@ -211,7 +211,7 @@ def _record_pairs(by_pair: Mapping[uuid.UUID, list[tuple[Message, Receipt, bool]
             pair.cause, pair.cause_detail = receipt.cause, receipt.detail
             if receipt.permanent:
                 news.refused.append((pair, message, receipt))
-        bulk_set([pair], _PAIR_FIELDS)
+    bulk_set(locked, _PAIR_FIELDS)
     for pair, cause in news.fixed:
         if cause in UNREACHABLE or cause == circuits.CAUSE:
             # The server is back: what it missed need not wait for the longest of its waits.

@@ -48,6 +48,7 @@ from tests.messaging.archive import archive_scenes
 from tests.messaging.factories import LOST, REFUSED, TAKEN, answered, link, partner_side, submit, work
 from tests.messaging.profiles.stream.partner import stream_side
 from tests.messaging.profiles.stream.test_sending import acknowledge
+from tests.messaging.profiles.wsat.test_outgoing import set_up
 from tests.staged import forget_all
 
 pytestmark = pytest.mark.django_db
@@ -242,6 +243,21 @@ def _handed_over() -> None:
     ]
 
 
+def _transactions() -> None:
+    scene = set_up()
+    jobs: list[Job] = []
+    paths: dict[str, Callable[[], object]] = {
+        "a message is put into the outbox": scene.send,
+        "it is claimed": lambda: jobs.extend(claim_due(limit=64)),
+        "its outcome is recorded": lambda: record([(job, TAKEN) for job in jobs]),
+    }
+    with frozen(AT):
+        found = {name: scanned for name, run in paths.items() if (scanned := scans(run))}
+    assert found == {}
+    assert "own" in {job.kind for job in jobs}
+    assert Transmission.objects.get(pk=jobs[-1].transmission_id).outcome == "sent"
+
+
 def _speaks(job: Job) -> str:
     return registry.current().version(job.version_id).profile
 
@@ -313,6 +329,7 @@ def test_hot_paths_scan_no_table(full_store: None, subtests: pytest.Subtests) ->
         _handed_over,
         _repeatable_requests,
         _streams,
+        _transactions,
         _documents_by_id,
         _attributes,
         _archived_attributes,
