@@ -160,8 +160,9 @@ _database["OPTIONS"] = {
     "keepalives_interval": 5,
     "keepalives_count": 3,
     "tcp_user_timeout": 20_000,
-    # Of this process at once, whatever its threads: a hub (web server, worker, data pipeline) has at most twelve.
-    "connections": env_int("RMHUB_DB_CONNECTIONS", 5, minimum=4, maximum=1000),
+    # Of this process at once, whatever its threads, with those of its locks: a hub (web server, worker, data pipeline)
+    # has at most twelve.
+    "connections": env_int("RMHUB_DB_CONNECTIONS", 4, minimum=3, maximum=1000),
     "application_name": env_str("RMHUB_PROCESS", "rmhub"),
     # Parameters travel apart from the statement, and a statement that comes again is not planned again
     # (measured: a quarter less CPU in the database). Behind a pooler that shares sessions, set it to 0.

@@ -18,6 +18,7 @@ from types import MappingProxyType
 from django.db import Error, connection
 
 from messaging.engine.leases import RENEW_SECONDS, WorkerLock
+from rmhub.postgresql.base import kept
 
 log = logging.getLogger(__name__)
 
@@ -91,12 +92,14 @@ class Sweeper:
         """A thread of its own: whatever the tasks wait for, others see that this worker lives."""
         while not self._over.wait(RENEW_SECONDS / 2):
             try:
-                self._presence.hold()
+                with kept():
+                    self._presence.hold()
             except Error as error:
                 self._away(error)
             else:
                 self._back()
-        connection.close()
+            finally:
+                connection.close()
 
     def _away(self, error: Error) -> None:
         if self._away_since is None:

@@ -87,6 +87,31 @@ WHERE m.id IS NULL OR m.direction <> 'in' OR m.pair_id <> d.pair_id
 """,
     ),
     Rule(
+        "delivery-belongs",
+        "The trigger of a delivery exists, and of what is begun; so do its join and the delivery that it repeats",
+        "I11",
+        """
+SELECT 'delivery' AS what, d.id, d.trigger_id, d.join_id, d.part_of_id, d.resubmission_of_id FROM messaging_delivery d
+WHERE NOT EXISTS (SELECT FROM messaging_trigger t WHERE t.id = d.trigger_id)
+OR d.join_id IS NOT NULL AND NOT EXISTS (SELECT FROM messaging_join j WHERE j.id = d.join_id)
+OR d.part_of_id IS NOT NULL AND NOT EXISTS (SELECT FROM messaging_join j WHERE j.id = d.part_of_id)
+OR d.resubmission_of_id IS NOT NULL
+    AND NOT EXISTS (SELECT FROM messaging_delivery o WHERE o.id = d.resubmission_of_id)
+UNION ALL
+SELECT 'begun', s.delivery_id, s.trigger_id, NULL, NULL, NULL FROM messaging_documentstarted s
+WHERE NOT EXISTS (SELECT FROM messaging_trigger t WHERE t.id = s.trigger_id)
+""",
+    ),
+    Rule(
+        "webhook-belongs",
+        "What is owed to a webhook endpoint went with the endpoint",
+        "I11",
+        """
+SELECT d.id AS webhook_delivery_id, d.endpoint_id, d.state FROM messaging_webhookdelivery d
+WHERE NOT EXISTS (SELECT FROM messaging_webhookendpoint e WHERE e.id = d.endpoint_id)
+""",
+    ),
+    Rule(
         "once-per-document",
         "A document goes to a trigger in one delivery; only a person's resubmission makes another",
         "D 4; I1, I6",

@@ -65,4 +65,15 @@ WHERE t.kind = 'atomic' GROUP BY d.trigger_id, d.id, d.state
 HAVING count(c.id) > 1 OR d.state NOT IN ('completed', 'settled')
 """,
     ),
+    Rule(
+        "transaction-message-belongs",
+        "A message of a transaction is in the store, and so are the transaction and the participant that it names",
+        "I11",
+        """
+SELECT m.message_id, m.kind, m.coordination_id, m.enlistment_id FROM messaging_coordinationmessage m
+WHERE NOT EXISTS (SELECT FROM messaging_message s WHERE s.id = m.message_id)
+OR m.coordination_id IS NOT NULL AND NOT EXISTS (SELECT FROM messaging_coordination c WHERE c.id = m.coordination_id)
+OR m.enlistment_id IS NOT NULL AND NOT EXISTS (SELECT FROM messaging_enlistment e WHERE e.id = m.enlistment_id)
+""",
+    ),
 )

@@ -517,10 +517,10 @@ class Migration(migrations.Migration):
                 ('version', models.PositiveBigIntegerField(default=1)),
                 ('xid', models.BigIntegerField(db_default=messaging.models.base.CurrentTransaction(), editable=False)),
                 ('message', models.ForeignKey(db_constraint=False, db_index=False, on_delete=django.db.models.deletion.CASCADE, related_name='deliveries', to='messaging.message')),
-                ('resubmission_of', models.ForeignKey(blank=True, null=True, on_delete=django.db.models.deletion.PROTECT, related_name='resubmissions', to='messaging.delivery')),
+                ('resubmission_of', models.ForeignKey(blank=True, db_constraint=False, null=True, on_delete=django.db.models.deletion.PROTECT, related_name='resubmissions', to='messaging.delivery')),
                 ('sender', models.ForeignKey(db_constraint=False, db_index=False, on_delete=django.db.models.deletion.PROTECT, related_name='+', to='partners.party')),
-                ('join', models.ForeignKey(blank=True, null=True, on_delete=django.db.models.deletion.PROTECT, related_name='firings', to='messaging.join')),
-                ('part_of', models.ForeignKey(blank=True, null=True, on_delete=django.db.models.deletion.PROTECT, related_name='parts', to='messaging.join')),
+                ('join', models.ForeignKey(blank=True, db_constraint=False, null=True, on_delete=django.db.models.deletion.PROTECT, related_name='firings', to='messaging.join')),
+                ('part_of', models.ForeignKey(blank=True, db_constraint=False, null=True, on_delete=django.db.models.deletion.PROTECT, related_name='parts', to='messaging.join')),
                 ('pair', models.ForeignKey(db_constraint=False, db_index=False, on_delete=django.db.models.deletion.PROTECT, related_name='+', to='messaging.pair')),
             ],
             options={
@@ -1707,7 +1707,7 @@ class Migration(migrations.Migration):
                 ('started_at', models.DateTimeField()),
                 ('delivery', models.ForeignKey(db_constraint=False, db_index=False, on_delete=django.db.models.deletion.CASCADE, related_name='+', to='messaging.delivery')),
                 ('sender', models.ForeignKey(db_constraint=False, db_index=False, on_delete=django.db.models.deletion.PROTECT, related_name='+', to='partners.party')),
-                ('trigger', models.ForeignKey(db_index=False, on_delete=django.db.models.deletion.PROTECT, related_name='+', to='messaging.trigger')),
+                ('trigger', models.ForeignKey(db_constraint=False, db_index=False, on_delete=django.db.models.deletion.PROTECT, related_name='+', to='messaging.trigger')),
             ],
             options={
                 'indexes': [models.Index(fields=['started_at'], name='document_started_age')],
@@ -1717,7 +1717,7 @@ class Migration(migrations.Migration):
         migrations.AddField(
             model_name='delivery',
             name='trigger',
-            field=models.ForeignKey(db_index=False, on_delete=django.db.models.deletion.PROTECT, related_name='deliveries', to='messaging.trigger'),
+            field=models.ForeignKey(db_constraint=False, db_index=False, on_delete=django.db.models.deletion.PROTECT, related_name='deliveries', to='messaging.trigger'),
         ),
         migrations.CreateModel(
             name='UserSession',
@@ -1748,7 +1748,7 @@ class Migration(migrations.Migration):
                 ('created_at', models.DateTimeField()),
                 ('delivered_at', models.DateTimeField(blank=True, null=True)),
                 ('event', models.ForeignKey(db_constraint=False, db_index=False, on_delete=django.db.models.deletion.DO_NOTHING, related_name='+', to='messaging.event')),
-                ('endpoint', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='deliveries', to='messaging.webhookendpoint')),
+                ('endpoint', models.ForeignKey(db_constraint=False, on_delete=django.db.models.deletion.CASCADE, related_name='deliveries', to='messaging.webhookendpoint')),
             ],
             options={
                 'verbose_name_plural': 'webhook deliveries',
@@ -1794,7 +1794,7 @@ class Migration(migrations.Migration):
         migrations.CreateModel(
             name='CoordinationMessage',
             fields=[
-                ('message', models.OneToOneField(on_delete=django.db.models.deletion.CASCADE, primary_key=True, related_name='coordinating', serialize=False, to='messaging.message')),
+                ('message', models.OneToOneField(db_constraint=False, on_delete=django.db.models.deletion.CASCADE, primary_key=True, related_name='coordinating', serialize=False, to='messaging.message')),
                 ('kind', models.CharField(max_length=40)),
                 ('address', models.CharField(blank=True, default='', max_length=500)),
                 ('relates_to', models.CharField(blank=True, default='', max_length=512)),
@@ -1805,8 +1805,8 @@ class Migration(migrations.Migration):
                 ('fault_reason', models.TextField(blank=True, default='')),
                 ('note', models.CharField(blank=True, default='', help_text='What was made of it, e.g. ignored.', max_length=255)),
                 ('at', models.DateTimeField()),
-                ('coordination', models.ForeignKey(blank=True, null=True, on_delete=django.db.models.deletion.CASCADE, related_name='messages', to='messaging.coordination')),
-                ('enlistment', models.ForeignKey(blank=True, null=True, on_delete=django.db.models.deletion.CASCADE, related_name='messages', to='messaging.enlistment')),
+                ('coordination', models.ForeignKey(blank=True, db_constraint=False, null=True, on_delete=django.db.models.deletion.CASCADE, related_name='messages', to='messaging.coordination')),
+                ('enlistment', models.ForeignKey(blank=True, db_constraint=False, null=True, on_delete=django.db.models.deletion.CASCADE, related_name='messages', to='messaging.enlistment')),
             ],
             options={
                 'ordering': ('at', 'message_id'),

@@ -141,11 +141,15 @@ class CoordinationMessage(models.Model):
     `kind` is the name of the body's element: Prepare, Register ... or Fault. `address`: where ours goes.
     """
 
-    message = models.OneToOneField(Message, primary_key=True, on_delete=models.CASCADE, related_name="coordinating")
-    coordination = models.ForeignKey(
-        Coordination, null=True, blank=True, on_delete=models.CASCADE, related_name="messages"
+    message = models.OneToOneField(
+        Message, primary_key=True, on_delete=models.CASCADE, related_name="coordinating", db_constraint=False
     )
-    enlistment = models.ForeignKey(Enlistment, null=True, blank=True, on_delete=models.CASCADE, related_name="messages")
+    coordination = models.ForeignKey(
+        Coordination, null=True, blank=True, on_delete=models.CASCADE, related_name="messages", db_constraint=False
+    )
+    enlistment = models.ForeignKey(
+        Enlistment, null=True, blank=True, on_delete=models.CASCADE, related_name="messages", db_constraint=False
+    )
     kind = models.CharField(max_length=40)
     address = models.CharField(max_length=500, blank=True, default="")
     relates_to = models.CharField(max_length=512, blank=True, default="")

@@ -60,7 +60,9 @@ class Delivery(Identified):
 
     PREFIX = "del"
 
-    trigger = models.ForeignKey(Trigger, on_delete=models.PROTECT, related_name="deliveries", db_index=False)
+    trigger = models.ForeignKey(
+        Trigger, on_delete=models.PROTECT, related_name="deliveries", db_index=False, db_constraint=False
+    )
     message = models.ForeignKey(
         Message, on_delete=models.CASCADE, related_name="deliveries", db_index=False, db_constraint=False
     )
@@ -90,10 +92,14 @@ class Delivery(Identified):
     attended = models.BooleanField(default=False, help_text="A caller waits for its outcome (synchronous exchange).")
 
     resubmission_of = models.ForeignKey(
-        "self", null=True, blank=True, on_delete=models.PROTECT, related_name="resubmissions"
+        "self", null=True, blank=True, on_delete=models.PROTECT, related_name="resubmissions", db_constraint=False
     )
-    join = models.ForeignKey(Join, null=True, blank=True, on_delete=models.PROTECT, related_name="firings")
-    part_of = models.ForeignKey(Join, null=True, blank=True, on_delete=models.PROTECT, related_name="parts")
+    join = models.ForeignKey(
+        Join, null=True, blank=True, on_delete=models.PROTECT, related_name="firings", db_constraint=False
+    )
+    part_of = models.ForeignKey(
+        Join, null=True, blank=True, on_delete=models.PROTECT, related_name="parts", db_constraint=False
+    )
     decision = models.CharField(max_length=20, blank=True, default="", help_text="How a person settled it.")
     decided_by = models.CharField(max_length=150, blank=True, default="")
     decided_at = models.DateTimeField(null=True, blank=True)
@@ -165,7 +171,9 @@ class DocumentStarted(models.Model):
     """
 
     id = models.BigAutoField(primary_key=True)
-    trigger = models.ForeignKey(Trigger, on_delete=models.PROTECT, related_name="+", db_index=False)
+    trigger = models.ForeignKey(
+        Trigger, on_delete=models.PROTECT, related_name="+", db_index=False, db_constraint=False
+    )
     sender = models.ForeignKey(Party, on_delete=models.PROTECT, related_name="+", db_index=False, db_constraint=False)
     document_id = models.CharField(max_length=96)
     delivery = models.ForeignKey(

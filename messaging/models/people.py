@@ -231,7 +231,9 @@ class WebhookDelivery(Identified):
 
     PREFIX = "dlv"
 
-    endpoint = models.ForeignKey(WebhookEndpoint, on_delete=models.CASCADE, related_name="deliveries")
+    endpoint = models.ForeignKey(
+        WebhookEndpoint, on_delete=models.CASCADE, related_name="deliveries", db_constraint=False
+    )
     event = models.ForeignKey(Event, on_delete=models.DO_NOTHING, related_name="+", db_constraint=False, db_index=False)
     body = models.JSONField()
     state = models.CharField(max_length=10, choices=WebhookState, default=WebhookState.PENDING)

@@ -31,6 +31,7 @@ from messaging.reports.catalogue import REPORTS, Table
 from messaging.reports.services import publishing
 from messaging.reports.services import runs as pipeline_runs
 from messaging.reports.services.runs import REPORTS as REPORTS_OF_THE_LAKE
+from rmhub.postgresql.base import give_back
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -82,6 +83,7 @@ class Context:
         """Says what is being done, in a few words, and how much of it (0 = not known). Raises Cancelled."""
         if self._pulse.lost.is_set():
             raise Cancelled
+        give_back()  # the pulse, or whoever reads the store, may need one
         before, since = self._step
         if step != before:
             self._count(before, since)
@@ -320,9 +322,10 @@ class Pulse:
                 except Error:
                     # It may be back before the lease ends; if not, publishing is refused.
                     log.warning("no heartbeat", extra={"action": "pipeline_heartbeat"}, exc_info=True)
+                    continue
+                finally:
                     with contextlib.suppress(Exception):
                         connection.close()
-                    continue
                 if not alive and not self._over.is_set():
                     self.lost.set()
                     cancel_spark()

@@ -27,7 +27,7 @@ from messaging.pipeline.manifest import LakeMoved
 from messaging.pipeline.parts import Parts, Step, arrow_schema
 from messaging.pipeline.schemas import ENTITIES, Entity
 from rmhub import clock
-from rmhub.postgresql.base import Lock
+from rmhub.postgresql.base import Lock, give_back
 
 if TYPE_CHECKING:
     from messaging.pipeline.driver import Context
@@ -143,10 +143,13 @@ def _reader() -> Iterator[tuple[Connection, Lock]]:
         # Rows as text in one form, whatever the server's settings; and no more of its cores than one.
         reader.execute("SET TimeZone TO 'UTC'; SET DateStyle TO 'ISO, YMD'; SET client_encoding TO 'UTF8'")
         reader.execute("SET max_parallel_workers_per_gather TO 0; SET jit TO off; SET statement_timeout TO 0")
-        with manifest.writing() as writing:
-            yield reader, writing
+        # As `manifest.writing` says it, by a lock of this session: it is nobody else's, and saves a connection.
+        reader.execute("SELECT pg_advisory_lock_shared(%s)", [manifest.LOCK])
+        yield reader, Lock(reader)
     finally:
         if wrapper.connection is not None:
+            with contextlib.suppress(psycopg.Error):  # free now, and not when the server notices that this one is gone
+                wrapper.connection.execute("SELECT pg_advisory_unlock_all()")
             wrapper.connection.close()  # it is not as others want theirs
         wrapper.close()
 
@@ -171,6 +174,7 @@ def _batch(
     reader: Connection, state: LakeState, cuts: Cuts, tell: Callable[[str, int], None], step: Step
 ) -> tuple[list[LakeFile], bool]:
     """Reads and enters one batch. Returns its files and whether it reached the present. Raises LakeMoved."""
+    give_back()  # this takes long, and whoever says that the run lives needs one
     as_of = clock.now()
     parts: list[Parts] = []
     files: list[LakeFile] = []

@@ -92,7 +92,7 @@ class Runner:
     def _work(self, run: PipelineRun) -> None:
         self._say(f"{run.job} {run.public_id} started")
         prelude = [sys.executable, "-I", "-S", str(PRELUDE), str(os.getpid()), str(int(signal.SIGTERM)), "-", "-"]
-        child = subprocess.Popen([*prelude, *self._command(run)], cwd=BASE, start_new_session=True)
+        child = subprocess.Popen([*prelude, *self._command(run)], cwd=BASE, env=_environment(), start_new_session=True)
         try:
             asked: float | None = None
             while child.poll() is None:
@@ -142,6 +142,16 @@ class Runner:
             if run.state == RunState.FAILED and (died or self._stop.is_set()):
                 pipeline_runs.requeue_scheduled(run)
         self._say(f"{run.job} {run.public_id} {run.state}" + (f": {run.error}" if run.error else ""))
+
+
+# Of a child at once: what reads the store, what else it does or its sign of life, and a lock.
+CHILD_CONNECTIONS = 3
+
+
+def _environment() -> dict[str, str]:
+    name = "RMHUB_DB_CONNECTIONS"
+    inherited = {key: text for key, text in os.environ.items() if key != f"{name}_FILE"}
+    return {**inherited, name: str(CHILD_CONNECTIONS)}
 
 
 def _execute(run: PipelineRun) -> list[str]:

@@ -3,6 +3,8 @@
 A thread has one only while it talks to the database, and gives it back when it waits for anything else (`give_back`).
 It waits for one that others have; no thread is there only to keep connections open, and while the server is away
 everybody is told so at once. A server that has none left is different: what this process has goes round.
+
+One of them is kept for what must not wait for the others' work: a database lock, a worker's presence (`kept`).
 """
 
 from __future__ import annotations
@@ -27,7 +29,9 @@ from psycopg.pq import TransactionStatus
 PATIENCE = 30.0
 # The same while the server gives no further one, and how often it is asked again.
 FULL_PATIENCE, ASK_EVERY = 5.0, 0.25
-# What PostgreSQL and PgBouncer say then. The state 53300 does not reach a client that is not connected yet.
+# So many of a process's connections are kept for what must not wait for the others' work.
+KEPT = 1
+# What PostgreSQL and PgBouncer say at their limit. The state 53300 does not reach a client that is not connected yet.
 _FULL = re.compile(r"too many (?:clients|connections)|connection slots are reserved|no more connections allowed")
 
 
@@ -36,9 +40,10 @@ class NoneFree(psycopg.OperationalError):
 
 
 class _Patience(threading.local):
-    """How long this thread waits for a connection, in seconds."""
+    """How long this thread waits for a connection, in seconds; `kept`: whether it may have one that is kept."""
 
     seconds: float | None = None
+    kept: bool = False
 
 
 _patience = _Patience()
@@ -54,13 +59,26 @@ def patience(seconds: float) -> Iterator[None]:
         _patience.seconds = None
 
 
+@contextmanager
+def kept() -> Iterator[None]:
+    """What this thread takes meanwhile may be the connection that is kept. It must need it for a moment only, or be a
+    lock; and must have none before.
+    """
+    _patience.kept = True
+    try:
+        yield
+    finally:
+        _patience.kept = False
+
+
 class Pool:
-    """The connections of one process to one database. `limit`: how many at once."""
+    """The connections of one process to one database. `limit`: how many at once, with the one that is kept."""
 
     def __init__(self, limit: int, connect: Callable[[], psycopg.Connection[Any]]) -> None:
         self.limit = limit
         self._connect = connect
-        self._free = threading.Semaphore(limit)
+        self._free = threading.Semaphore(limit - KEPT)
+        self._kept = threading.Semaphore(KEPT)
         self._lock = threading.Lock()
         self._given_back = threading.Condition(self._lock)
         self._idle: list[psycopg.Connection[Any]] = []
@@ -80,18 +98,21 @@ class Pool:
         has none left and this process's own were all in use for `FULL_PATIENCE` seconds.
         """
         seconds = PATIENCE if _patience.seconds is None else _patience.seconds
-        if not self._free.acquire(timeout=seconds):
+        place = self._free
+        if _patience.kept and self._kept.acquire(blocking=False):
+            place = self._kept
+        elif not place.acquire(timeout=seconds):
             self._in_vain_at = time.monotonic()
             raise NoneFree(f"all {self.limit} database connections of this process are in use")
         try:
-            return self._find(time.monotonic() + min(seconds, FULL_PATIENCE))
+            return self._find(place, time.monotonic() + min(seconds, FULL_PATIENCE))
         except BaseException:
-            self._free.release()
+            place.release()
             raise
 
     def trouble(self) -> str:
         """What keeps this process from having more connections, as of now; "" = nothing that is known."""
-        if self._refused:
+        if self._refused and len(self._slots) + len(self._idle) < self.limit:
             try:
                 self._new().close()
             except psycopg.OperationalError as error:
@@ -101,7 +122,7 @@ class Pool:
             return f"A request waited in vain for one of the {self.limit} connections of this process."
         return ""
 
-    def _find(self, until: float) -> psycopg.Connection[Any]:
+    def _find(self, place: threading.Semaphore, until: float) -> psycopg.Connection[Any]:
         while True:
             with self._lock:
                 self._finding += 1
@@ -116,7 +137,7 @@ class Pool:
                     if found is not None:
                         found._pool = self  # type: ignore[assignment]
                         # One that is forgotten, as its thread has ended, does not count for ever.
-                        self._slots[id(found)] = weakref.finalize(found, self._free.release)
+                        self._slots[id(found)] = weakref.finalize(found, place.release)
             if found is not None:
                 return found
             assert refused is not None
@@ -148,8 +169,8 @@ class Pool:
                 self._given_back.notify()
         if not good:
             used.close()
-        if slot is not None and slot.detach() is not None:
-            self._free.release()
+        if slot is not None and (alive := slot.detach()) is not None:
+            alive[1]()
 
     def close(self) -> None:
         """Closes what is idle, and from now on what is given back."""
@@ -245,7 +266,8 @@ class LockLost(Exception):
 
 
 class Lock:
-    """An advisory lock of the database, held by an open transaction on a connection of its own.
+    """An advisory lock of the database, held by an open transaction on a connection of its own: the one that is kept,
+    as long as no other lock has it.
 
     So it belongs to nobody else's session, also behind a pooler that shares sessions between transactions. The
     transaction reads nothing between its statements and writes nothing: it has neither snapshot nor number, and holds
@@ -267,8 +289,9 @@ class Lock:
 def locked(key: int, *, shared: bool = False, wait: bool = True) -> Iterator[Lock | None]:
     """Holds the lock while the block lasts; None when somebody else has it and `wait` is false."""
     function = f"pg_{'' if wait else 'try_'}advisory_xact_lock{'_shared' if shared else ''}"
-    with wrapped_errors():
-        held = connection._open()  # type: ignore[attr-defined]
+    with kept(), wrapped_errors():
+        held = _taken()
+    known = held.isolation_level, held.prepare_threshold
     try:
         with wrapped_errors():
             held.isolation_level = psycopg.IsolationLevel.READ_COMMITTED  # any other keeps its first snapshot
@@ -285,7 +308,24 @@ def locked(key: int, *, shared: bool = False, wait: bool = True) -> Iterator[Loc
         # and whoever asks for the lock right after would be told that somebody has it.
         with suppress(psycopg.Error):
             held.rollback()
-        held.close()
+            held.isolation_level, held.prepare_threshold = known
+            held.autocommit = True
+        _returned(held)
+
+
+def _taken() -> psycopg.Connection[Any]:
+    """A connection that is not the thread's own."""
+    pool = connection.pool  # type: ignore[attr-defined]
+    found: psycopg.Connection[Any] = pool.getconn() if pool is not None else connection._open()  # type: ignore[attr-defined]
+    return found
+
+
+def _returned(used: psycopg.Connection[Any]) -> None:
+    pool = connection.pool  # type: ignore[attr-defined]
+    if pool is not None:
+        pool.putconn(used)
+    else:
+        used.close()
 
 
 # An installation may end transactions that are idle, or long; this one is both, and does no harm.

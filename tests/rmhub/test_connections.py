@@ -26,14 +26,16 @@ WAIT = 120.0
 
 @pytest.fixture
 def bound(monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
-    """Two connections for all threads of this process; who waits for one does so as long as the test may last."""
+    """Two connections for all threads of this process, and one that is kept; who waits for one does so as long as the
+    test may last.
+    """
     monkeypatch.setattr(base, "PATIENCE", WAIT)
     monkeypatch.setattr(base, "FULL_PATIENCE", WAIT)
     options = connection.settings_dict["OPTIONS"]
     before = options["connections"]
     connection.close()
     connection.close_pool()
-    options["connections"] = 2
+    options["connections"] = 2 + base.KEPT
     yield 2
     connection.close()
     connection.close_pool()
@@ -109,12 +111,12 @@ def test_who_gets_none_is_told_why(bound: int, monkeypatch: pytest.MonkeyPatch) 
     held = [pool.getconn() for _ in range(bound)]
     monkeypatch.setattr(base, "PATIENCE", 0.01)
     assert base.trouble() == ""
-    with pytest.raises(OperationalError, match="all 2 database connections of this process are in use"):
+    with pytest.raises(OperationalError, match="all 3 database connections of this process are in use"):
         server_pid()
-    assert base.trouble() == "A request waited in vain for one of the 2 connections of this process."
+    assert base.trouble() == "A request waited in vain for one of the 3 connections of this process."
     with pytest.raises(OperationalError) as refused, base.patience(0.0):
         server_pid()
-    assert "all 2 database connections" in base.what_is_wrong(refused.value)
+    assert "all 3 database connections" in base.what_is_wrong(refused.value)
     for one in held:
         pool.putconn(one)
     assert server_pid()
@@ -154,6 +156,67 @@ def test_whoever_waits_for_a_group_holds_no_connection(bound: int) -> None:
     for thread in in_threads(12, work):
         thread.join(WAIT)
     assert len(results) == 12
+
+
+# ---- the one that is kept ----
+
+
+def sessions() -> int:
+    with administrator() as admin:
+        found = admin.execute(_SESSIONS, [connection.settings_dict["NAME"]]).fetchone()
+    assert found is not None
+    return int(found[0])
+
+
+_SESSIONS = "SELECT count(*) FROM pg_stat_activity WHERE datname = %s"
+
+
+def test_what_is_kept_is_there_while_the_threads_have_all_others(bound: int) -> None:
+    """A worker shows that it lives, however long its callables take."""
+    pool = connection.pool
+    assert pool is not None
+    held = [pool.getconn() for _ in range(bound)]
+    with base.kept():
+        assert server_pid()
+    base.give_back()
+    with pytest.raises(OperationalError), base.patience(0.0):
+        server_pid()
+    for one in held:
+        pool.putconn(one)
+
+
+def test_a_lock_has_the_connection_that_is_kept_and_no_further_one(bound: int) -> None:
+    pool = connection.pool
+    assert pool is not None
+    connection.close()
+    held = [pool.getconn() for _ in range(bound)]
+    before = sessions()
+    for _ in range(3):
+        with base.locked(4711) as lock:
+            assert lock is not None
+            assert sessions() == before + base.KEPT
+    with base.kept():
+        used = server_pid()
+    assert used and sessions() == before + base.KEPT, "it is the next one's, with the settings of all"
+    base.give_back()
+    for one in held:
+        pool.putconn(one)
+
+
+def test_what_a_lock_had_is_as_others_want_theirs(bound: int) -> None:
+    pool = connection.pool
+    assert pool is not None
+    connection.close()
+    with base.locked(4711) as lock:
+        assert lock is not None
+        used, known = lock._held, pool.getconn()
+    assert (used.autocommit, used.isolation_level, used.prepare_threshold) == (
+        known.autocommit,
+        known.isolation_level,
+        known.prepare_threshold,
+    )
+    assert not used.closed
+    pool.putconn(known)
 
 
 # ---- a server that has no connection left ----

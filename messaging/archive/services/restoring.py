@@ -189,9 +189,11 @@ def _free_idempotency_key(message: Row, result: Restored) -> None:
 def _let_go_of_transactions(chosen: Collection[MessageRows]) -> None:
     """What a message was to a transaction that the database does not have (any more) says so without it."""
     rows = [row for one in chosen for row in one.parts["coordinating"]]
-    for column, model in (("coordination_id", Coordination), ("enlistment_id", Enlistment)):
+    # Held, so that what is there stays until the commit; a participant goes with its transaction only.
+    held = Coordination.objects.order_by("pk").select_for_update(no_key=True)
+    for column, known in (("coordination_id", held), ("enlistment_id", Enlistment.objects.all())):
         named = {row[column] for row in rows if row[column] is not None}
-        there = set(model._default_manager.filter(pk__in=named).values_list("pk", flat=True)) if named else set()
+        there = set(known.filter(pk__in=named).values_list("pk", flat=True)) if named else set()
         for row in rows:
             if row[column] not in there:
                 row[column] = None

@@ -101,7 +101,8 @@ def talk(job: Job) -> Outcome:
 
 # --- callables ---
 
-# Each holds a connection of this process as long as it works: two are left for everything else.
+# Each holds a connection of this process as long as it works: one is left for everything else, beside that which is
+# kept.
 _rooms = threading.BoundedSemaphore(max(1, settings.DATABASES["default"]["OPTIONS"]["connections"] - 2))
 
 

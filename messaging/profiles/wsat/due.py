@@ -254,9 +254,11 @@ def forget_old(now: datetime) -> int:
     before = now - timedelta(days=settings.RMHUB_TRANSACTION_DAYS)
     ended = Coordination.objects.filter(phase__in=ENDED, ended_at__lt=before, doubtful_since=None)
     settled = Enlistment.objects.exclude(settled_as="").values("coordination_id")
-    old = ended.exclude(pk__in=settled).order_by("id").values_list("pk", flat=True)[:_AT_ONCE]
+    old = ended.exclude(pk__in=settled).order_by("id").values_list("pk", flat=True)
     with transaction.atomic():
-        _, by_model = Coordination.objects.filter(pk__in=list(old)).delete()
+        # Whoever adds a message to one holds its lock: what is deleted here has no more of them than are seen.
+        mine = list(old.select_for_update(skip_locked=True)[:_AT_ONCE])
+        _, by_model = Coordination.objects.filter(pk__in=mine).delete()
     return by_model.get(Coordination._meta.label, 0)
 
 

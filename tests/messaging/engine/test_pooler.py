@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import os
-import shutil
 import signal
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -15,12 +13,11 @@ import pytest
 from django.db import connection
 
 from messaging.engine import leases
-from rmhub.embedded.identity import servers_identity
 from rmhub.hubs import BASE
+from tests.poolers import pooling
 from tests.rmhub.conditions import eventually
 
 pytestmark = pytest.mark.django_db(transaction=True)
-PGBOUNCER = shutil.which("pgbouncer", path=f"{os.environ.get('PATH', os.defpath)}:/usr/sbin")
 WORKER = """
 import django, sys
 django.setup()
@@ -51,44 +48,10 @@ def sessions() -> int:
 @pytest.fixture
 def pooler(tmp_path: Path, sessions: int) -> Iterator[str]:
     """DATABASE_URL of the test's database through a pooler with these sessions for everybody."""
-    if PGBOUNCER is None:
-        pytest.skip("PgBouncer is not installed")
     known = connection.settings_dict
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    configuration = tmp_path / "pgbouncer.ini"
-    configuration.write_text(
-        f"[databases]\n* = host={known['HOST']} port={known['PORT']} user={known['USER']}"
-        f" password={known['PASSWORD']}\n[pgbouncer]\nlisten_addr = 127.0.0.1\nlisten_port = {port}\nauth_type = any\n"
-        f"pool_mode = transaction\ndefault_pool_size = {sessions}\nmax_client_conn = 50\nunix_socket_dir =\n"
-        "ignore_startup_parameters = extra_float_digits\n"
-    )
-    identity = servers_identity()  # it refuses to run as root
-    if identity is not None:
-        for folder in (tmp_path, *list(tmp_path.parents)[:3]):
-            folder.chmod(folder.stat().st_mode | 0o011)
-        os.chown(configuration, *identity)
-    process = subprocess.Popen(
-        [PGBOUNCER, str(configuration)],
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        user=identity[0] if identity else None,
-        group=identity[1] if identity else None,
-        extra_groups=[] if identity else None,
-    )
-
-    def listens() -> bool:
-        assert process.poll() is None
-        with socket.socket() as one:
-            return one.connect_ex(("127.0.0.1", port)) == 0
-
-    try:
-        eventually(listens)
-        yield f"postgresql://{known['USER']}:{known['PASSWORD']}@127.0.0.1:{port}/{known['NAME']}"
-    finally:
-        process.kill()
-        process.wait()
+    mine = f"postgresql://{known['USER']}:{known['PASSWORD']}@{known['HOST']}:{known['PORT']}/{known['NAME']}"
+    with pooling(mine, tmp_path, sessions) as through:
+        yield through(mine)
 
 
 def test_x23_a_worker_that_was_killed_is_noticed_and_one_that_lives_is_not_taken_for_dead(

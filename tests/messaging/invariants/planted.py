@@ -89,6 +89,8 @@ def _delivery(changes: str) -> tuple[str]:
     return _set("delivery", changes, _some("messaging_delivery", "state = 'completed'"))
 
 
+_PREPARE = "message_id = (SELECT message_id FROM messaging_coordinationmessage WHERE kind = 'Prepare' LIMIT 1)"
+
 PLANTED: Mapping[str, tuple[tuple[str, ...], ...]] = {
     "numbers-out": (_set("message", "sequence_number = sequence_number + 7", _message(_SENT)),),
     "last-number-out": (_set("pair", "last_sequence = last_sequence + 5", "direction = 'out'"),),
@@ -372,6 +374,20 @@ PLANTED: Mapping[str, tuple[tuple[str, ...], ...]] = {
         _set("message", "direction = 'out'", "id IN (SELECT message_id FROM messaging_delivery)"),
         _delivery("pair_id = (SELECT id FROM messaging_pair WHERE direction = 'out' LIMIT 1)"),
     ),
+    "delivery-belongs": (
+        _delivery(f"trigger_id = {_NOBODY}"),
+        _delivery(f"join_id = {_NOBODY}"),
+        _delivery(f"part_of_id = {_NOBODY}"),
+        _delivery(f"resubmission_of_id = {_NOBODY}"),
+        _set("documentstarted", f"trigger_id = {_NOBODY}", "true"),
+    ),
+    "webhook-belongs": (
+        (
+            "INSERT INTO messaging_webhookdelivery (id, endpoint_id, event_id, body, state, attempts, last_error,"
+            f" created_at) SELECT gen_random_uuid(), {_NOBODY}, id, '{{}}', 'pending', 0, '', now()"
+            " FROM messaging_event LIMIT 1",
+        ),
+    ),
     "once-per-document": (
         _set("delivery", "decision = 'ask'", "decision = 'resubmit'"),
         _set("delivery", "state = 'discarded'", "decision = 'resubmit'"),
@@ -456,5 +472,10 @@ PLANTED: Mapping[str, tuple[tuple[str, ...], ...]] = {
                 "true",
             ),
         ),
+    ),
+    "transaction-message-belongs": (
+        _set("coordinationmessage", f"message_id = {_NOBODY}", _PREPARE),
+        _set("coordinationmessage", f"coordination_id = {_NOBODY}", _PREPARE),
+        _set("coordinationmessage", f"enlistment_id = {_NOBODY}", _PREPARE),
     ),
 }
