@@ -149,7 +149,7 @@ HUB: tuple[Row, ...] = (
     (
         "certificate_offered",
         _("Certificate from the partner"),
-        _("Somebody of the partner uploaded a certificate in the partner portal. It is not trusted yet."),
+        _("The partner uploaded a certificate in the partner portal. It is not trusted yet."),
         _(
             "Compare its fingerprint with the partner over another channel, such as the telephone, then accept or "
             "decline it under Certificates."

@@ -187,7 +187,7 @@ def test_an_admin_places_and_releases_a_hold(scene: World) -> None:
         ({"name": "x"}, "Say what is held"),
         ({"message_id": "m"}, "A name for the list"),
         ({"name": "x", "pair": "NO>BODY"}, "There is no pair"),
-        ({"name": "x", "party": "par_nonsense"}, "There is no such partner"),
+        ({"name": "x", "party": "par_nonsense"}, "No partner is called"),
         ({"name": "x", "from": "2026-02-02", "to": "2026-02-01"}, "before the first day"),
         ({"name": "x", "message_id": "m", "reason": "no"}, "Say why"),
     ],
