@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from messaging.causes.cause import Row
 from rmhub.language import gettext_lazy as _
+from rmhub.language import pgettext_lazy
 
 HUB: tuple[Row, ...] = (
     (
@@ -97,7 +98,7 @@ HUB: tuple[Row, ...] = (
     ),
     (
         "suspended",
-        _("Suspended"),
+        pgettext_lazy("pair", "Suspended"),
         _("The pair was suspended without a more exact cause."),
         _("Read the attempts below, then resume."),
         False,

@@ -53,7 +53,7 @@ NO_LISTS = frozenset(
         *("dashboard", "account", "login-code", "help-page", "message-edit", "live", "report"),
         *("pair", "message", "incident", "trigger", "delivery", "transaction", "partner", "endpoint", "agreement"),
         *("agreement-version", "route", "schema", "webhook", "job", "partner-log", "pipeline-run", "onboarding-step"),
-        *("doubt", "doubt-outbound", "doubt-answer", "notification-rule", "bench-report"),
+        *("doubt", "doubt-outbound", "doubt-answer", "notification-rule", "bench-report", "portal-message"),
     ]
 )
 # Those that have rows in the test's world, small ones too: a list that loses its rows is not measured by mistake.
