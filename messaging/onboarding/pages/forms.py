@@ -144,9 +144,9 @@ class PartyForm(PartnerForm):
 
     def refuse(self, errors: Mapping[str, list[str]]) -> None:
         """Beside an identifier that somebody else has stands the way to who that is."""
+        given = self.cleaned_data.get("identifiers") or self.initial.get("identifiers")
         super().refuse(errors)
         if "identifiers" in errors:
-            given = self.cleaned_data.get("identifiers") or self.initial.get("identifiers")
             read = given if isinstance(given, list) else []  # else it is text that cannot be read
             others = selectors.owners(read).exclude(pk=self.instance.pk)
             found = [(one.name, reverse("console:partner", args=[one.public_id])) for one in others]

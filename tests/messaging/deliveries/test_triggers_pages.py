@@ -85,7 +85,7 @@ def test_the_list_is_narrowed_to_a_partner_and_sorts(partner: PartnerSide, time:
     client = browser()
     for name, given in (("mine", {"party_id": party.pk}), ("theirs", {"party_id": other.pk}), ("all", {})):
         trigger_for(partner, name, **({"party_id": None} | given))
-    by_agreement = trigger_for(partner, "agreed", agreement_id=partner.outbound.agreement_version.agreement_id)
+    by_agreement = trigger_for(partner, "agreed", agreement_id=partner.terms.agreement_id)
     Trigger.objects.filter(name="mine").update(last_success_at=clock.now())
     assert _listed(client, f"?partner={party.public_id}") == [by_agreement.name, "all", "mine"]
     assert "No partner is called Nobody" in _words(client, "/triggers/?partner=Nobody")

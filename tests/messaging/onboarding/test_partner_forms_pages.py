@@ -322,7 +322,7 @@ def test_an_agreement_from_its_draft_to_a_second_version(admin: Client, time: Fr
     ends = {"own_party": own, "partner": partner, "own_endpoint": ours, "partner_endpoint": theirs}
     made = change(
         admin,
-        "/agreements/new/",
+        f"/agreements/new/?partner={partner.public_id}",
         tpa_id="tpa:us-globex",
         services="urn:orders | * | both\nurn:invoices | Invoice | send",
         **{name: one.public_id for name, one in ends.items()},

@@ -82,7 +82,7 @@ def test_a_line_is_interrupted_where_there_is_no_value() -> None:
     (line,) = _points(chart)
     assert len(line) == 2, "the last value stands alone, as a dot"
     assert len(_drawn(chart).findall(".//circle")) == 1
-    assert [row[1] for row in chart.body] == ["1 s", "2 s", "—", "4 s"]
+    assert [row[1] for row in chart.body] == ["1.00 s", "2.00 s", "—", "4.00 s"]
 
 
 def test_lines_of_seconds_and_of_minutes_are_both_seen_on_one_scale() -> None:
