@@ -246,5 +246,5 @@ def test_a_message_that_is_in_both_leads_to_the_store(scene: World) -> None:
     row = archive_scenes.archived(message.pair, message.message_id, key=message.pk, state="copied", purged_at=None)
     page = browser(Role.OPERATOR, ANA.name).get(f"/archive/{row.public_id}/")
     assert f'href="/messages/{message.public_id}/"' in page.content.decode()
-    assert "The policy lets it go from" in text(page)
+    assert "The policy can purge it from" in text(page)
     assert not marked(page, "restore")
