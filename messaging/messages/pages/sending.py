@@ -178,7 +178,7 @@ def _offered(wanted: str) -> tuple[list[Terms], str, list[str]]:
         alike = [] if partner.party is not None or not wanted else partners.nobody(wanted)[1]
     if found or not wanted:
         return found, "", []
-    return [], _("No agreement of {name} is in force under which documents can be sent.").format(name=name), alike
+    return [], _("{name}: no agreement is in force under which documents can be sent.").format(name=name), alike
 
 
 @requires(SCOPE, methods=("GET", "POST"))
