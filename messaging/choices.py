@@ -52,7 +52,7 @@ class Outcome(models.TextChoices):
     """How one transmission ended."""
 
     ON_THE_WIRE = "on_the_wire", _("On the wire")
-    SENT = "sent", _("Handed over")
+    SENT = "sent", pgettext_lazy("transmission", "Handed over")
     FAILED = "failed", _("Transport failure")
     LOST = "lost", _("Unknown: the worker died")
 
@@ -79,8 +79,8 @@ class IncidentState(models.TextChoices):
 
 class WebhookState(models.TextChoices):
     PENDING = "pending", _("Waiting")
-    DELIVERED = "delivered", _("Delivered")
-    FAILED = "failed", _("Given up")
+    DELIVERED = "delivered", pgettext_lazy("webhook delivery", "Delivered")
+    FAILED = "failed", pgettext_lazy("webhook delivery", "Given up")
 
 
 class ServiceKind(models.TextChoices):
@@ -138,12 +138,12 @@ class DeliveryState(models.TextChoices):
     WAITING = "waiting", _("Waiting")
     RUNNING = "running", _("Running")
     JOINED = "joined", _("Waiting for its join")
-    COMPLETED = "completed", _("Completed")
-    FAILED = "failed", _("Failed")
+    COMPLETED = "completed", pgettext_lazy("delivery", "Completed")
+    FAILED = "failed", pgettext_lazy("delivery", "Failed")
     DUPLICATE = "duplicate", _("Duplicate")
-    IN_DOUBT = "in_doubt", _("In doubt")
-    DISCARDED = "discarded", _("Discarded")
-    SETTLED = "settled", _("Settled")
+    IN_DOUBT = "in_doubt", pgettext_lazy("delivery", "In doubt")
+    DISCARDED = "discarded", pgettext_lazy("delivery", "Discarded")
+    SETTLED = "settled", pgettext_lazy("delivery", "Settled")
 
 
 class SlaTarget(models.TextChoices):
@@ -188,8 +188,8 @@ class NotificationChannel(models.TextChoices):
 
 class NotificationState(models.TextChoices):
     PENDING = "pending", _("Waiting")
-    SENT = "sent", _("Sent")
-    FAILED = "failed", _("Given up")
+    SENT = "sent", pgettext_lazy("notification", "Sent")
+    FAILED = "failed", pgettext_lazy("notification", "Given up")
     DROPPED = "dropped", _("Not needed")
 
 
@@ -244,11 +244,11 @@ class NoteKind(models.TextChoices):
 
 
 class JobState(models.TextChoices):
-    PLANNED = "planned", _("Planned")
+    PLANNED = "planned", pgettext_lazy("job", "Planned")
     QUEUED = "queued", _("Queued")
     RUNNING = "running", _("Running")
-    FINISHED = "finished", _("Finished")
-    CANCELLED = "cancelled", _("Cancelled")
+    FINISHED = "finished", pgettext_lazy("job", "Finished")
+    CANCELLED = "cancelled", pgettext_lazy("job", "Cancelled")
 
 
 class ItemState(models.TextChoices):
@@ -286,15 +286,15 @@ class Look:
 
 
 PAIR_LOOKS: dict[str, Look] = {
-    "active": Look(_("Active"), "●", "green"),
+    "active": Look(pgettext_lazy("pair", "Active"), "●", "green"),
     "waiting": Look(_("Waiting"), "◔", "azure"),
     "retrying": Look(_("Retrying"), "↻", "yellow"),
-    "holding": Look(_("Held by partner"), "⏲", "yellow"),
-    "suspended": Look(_("Suspended"), "■", "red"),
+    "holding": Look(pgettext_lazy("pair", "Held by partner"), "⏲", "yellow"),
+    "suspended": Look(pgettext_lazy("pair", "Suspended"), "■", "red"),
     "paused": Look(_("Paused"), "‖", "purple"),
     "resync": Look(_("Needs resync"), "≠", "orange"),
     "silent": Look(_("Silent"), "○", "orange"),
-    "disabled": Look(_("Disabled"), "—", "secondary"),
+    "disabled": Look(pgettext_lazy("pair", "Disabled"), "—", "secondary"),
 }
 MESSAGE_LOOKS: dict[str, Look] = {
     MessageState.QUEUED: Look(_("Queued"), "…", "secondary"),
@@ -319,23 +319,23 @@ DELIVERY_LOOKS: dict[str, Look] = {
     DeliveryState.WAITING: Look(_("Waiting"), "…", "secondary"),
     DeliveryState.RUNNING: Look(_("Running"), "→", "azure"),
     DeliveryState.JOINED: Look(_("In a join"), "∩", "azure"),
-    DeliveryState.COMPLETED: Look(_("Completed"), "✓", "green"),
-    DeliveryState.FAILED: Look(_("Failed"), "✕", "red"),
+    DeliveryState.COMPLETED: Look(pgettext_lazy("delivery", "Completed"), "✓", "green"),
+    DeliveryState.FAILED: Look(pgettext_lazy("delivery", "Failed"), "✕", "red"),
     DeliveryState.DUPLICATE: Look(_("Duplicate"), "=", "secondary"),
-    DeliveryState.IN_DOUBT: Look(_("In doubt"), "?", "orange"),
-    DeliveryState.DISCARDED: Look(_("Discarded"), "⊘", "secondary"),
-    DeliveryState.SETTLED: Look(_("Settled"), "⚖", "purple"),
+    DeliveryState.IN_DOUBT: Look(pgettext_lazy("delivery", "In doubt"), "?", "orange"),
+    DeliveryState.DISCARDED: Look(pgettext_lazy("delivery", "Discarded"), "⊘", "secondary"),
+    DeliveryState.SETTLED: Look(pgettext_lazy("delivery", "Settled"), "⚖", "purple"),
 }
 # Keys are the values of `protocol.atomic.words`: Phase, Seat, Vote.
 PHASE_LOOKS: dict[str, Look] = {
-    "active": Look(_("Open"), "●", "azure"),
+    "active": Look(pgettext_lazy("transaction", "Open"), "●", "azure"),
     "preparing_v": Look(_("Preparing volatile"), "◔", "azure"),
     "preparing": Look(_("Preparing"), "◔", "azure"),
     "deciding": Look(_("Deciding"), "◑", "azure"),
-    "prepared": Look(_("Prepared, waiting for the outcome"), "⏲", "yellow"),
+    "prepared": Look(pgettext_lazy("transaction", "Prepared, waiting for the outcome"), "⏲", "yellow"),
     "committing": Look(_("Committing"), "→", "azure"),
     "aborting": Look(_("Rolling back"), "↶", "yellow"),
-    "committed": Look(_("Committed"), "✓", "green"),
+    "committed": Look(pgettext_lazy("transaction", "Committed"), "✓", "green"),
     "aborted": Look(_("Rolled back"), "⊘", "secondary"),
 }
 SEAT_LOOKS: dict[str, Look] = {

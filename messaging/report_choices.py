@@ -6,6 +6,7 @@ from django.db import models
 
 from messaging.choices import Look
 from rmhub.language import gettext_lazy as _
+from rmhub.language import pgettext_lazy
 
 
 class PipelineJob(models.TextChoices):
@@ -27,9 +28,9 @@ class PipelineJob(models.TextChoices):
 class RunState(models.TextChoices):
     QUEUED = "queued", _("Waiting")
     RUNNING = "running", _("Running")
-    SUCCEEDED = "succeeded", _("Succeeded")
-    FAILED = "failed", _("Failed")
-    CANCELLED = "cancelled", _("Cancelled")
+    SUCCEEDED = "succeeded", pgettext_lazy("run", "Succeeded")
+    FAILED = "failed", pgettext_lazy("run", "Failed")
+    CANCELLED = "cancelled", pgettext_lazy("run", "Cancelled")
 
 
 OPEN = (RunState.QUEUED, RunState.RUNNING)
@@ -109,7 +110,7 @@ LOG_LOOKS: dict[str, Look] = {
 RUN_LOOKS: dict[str, Look] = {
     RunState.QUEUED: Look(_("Waiting"), "…", "secondary"),
     RunState.RUNNING: Look(_("Running"), "→", "azure"),
-    RunState.SUCCEEDED: Look(_("Succeeded"), "✓", "green"),
-    RunState.FAILED: Look(_("Failed"), "✕", "red"),
-    RunState.CANCELLED: Look(_("Cancelled"), "⊘", "secondary"),
+    RunState.SUCCEEDED: Look(pgettext_lazy("run", "Succeeded"), "✓", "green"),
+    RunState.FAILED: Look(pgettext_lazy("run", "Failed"), "✕", "red"),
+    RunState.CANCELLED: Look(pgettext_lazy("run", "Cancelled"), "⊘", "secondary"),
 }

@@ -5,6 +5,7 @@ from __future__ import annotations
 from django.db import models
 
 from rmhub.language import gettext_lazy as _
+from rmhub.language import pgettext_lazy
 
 
 class Profile(models.TextChoices):
@@ -65,9 +66,9 @@ class VersionState(models.TextChoices):
     """Life of an agreement version: only a draft can be edited, only one version is active."""
 
     DRAFT = "draft", _("Draft")
-    ACTIVE = "active", _("Active")
-    RETIRED = "retired", _("Retired")
-    DISABLED = "disabled", _("Disabled")
+    ACTIVE = "active", pgettext_lazy("version", "Active")
+    RETIRED = "retired", pgettext_lazy("version", "Retired")
+    DISABLED = "disabled", pgettext_lazy("version", "Disabled")
 
 
 class ServiceDirection(models.TextChoices):

@@ -6,14 +6,16 @@ Credentials come without their hashes and secrets.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from difflib import get_close_matches
+from functools import reduce
+from operator import or_
 
 from django.db.models import Prefetch, Q, QuerySet
 from django.utils.translation import gettext as _
 
 from partners.choices import VersionState
-from partners.models import Agreement, AgreementVersion, Credential, Endpoint, Party, Poller
+from partners.models import Agreement, AgreementVersion, Credential, Endpoint, Party, PartyIdentifier, Poller
 from partners.visibility import limit
 from rmhub.ids import BadPublicId, read_public_id
 
@@ -40,6 +42,12 @@ def named(text: str) -> QuerySet[Party]:
     if colon:
         same |= Q(identifiers__value=value.strip(), identifiers__context__iexact=kind.strip())
     return known.filter(pk__in=Party.objects.filter(same).values("pk"))
+
+
+def owners(identifiers: Iterable[tuple[str, str]]) -> QuerySet[Party]:
+    """Return the parties that have one of these (type, value), by name."""
+    same = reduce(or_, (Q(context=context, value=value) for context, value in identifiers), Q(pk__in=[]))
+    return parties().filter(pk__in=PartyIdentifier.objects.filter(same).values("party"))
 
 
 def nobody(text: str) -> tuple[str, list[str]]:
@@ -111,6 +119,21 @@ def agreements(
     if state:
         found = found.filter(pk__in=AgreementVersion.objects.filter(state=state).values("agreement"))
     return found.filter(tpa_id__gt=after) if after else found
+
+
+def agreement_named(text: str) -> Agreement | None:
+    """Return the agreement with this id or this TPAId."""
+    known = agreements()
+    try:
+        return known.filter(pk=read_public_id("agr", text)).first()
+    except BadPublicId:
+        return known.filter(tpa_id=text).first()
+
+
+def no_agreement(text: str) -> tuple[str, list[str]]:
+    """Return what is said when no agreement is `agreement_named` so, and up to three TPAIds that may be meant."""
+    alike = list(agreements(search=text).values_list("tpa_id", flat=True)[:3])
+    return _("There is no agreement {name}.").format(name=text), alike
 
 
 def agreement(agreement_id: uuid.UUID) -> Agreement:

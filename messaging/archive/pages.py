@@ -21,6 +21,7 @@ from messaging.choices import Direction
 from messaging.console import cells, filters
 from messaging.console.access import actor, requires
 from messaging.console.filters import Filter
+from messaging.console.naming import partner_key, posted_key
 from messaging.console.rendering import (
     PAGE,
     as_context,
@@ -44,7 +45,6 @@ from messaging.report_choices import ArchiveState, PipelineJob
 from messaging.reports.pages.pipeline import read_days
 from messaging.reports.selectors import pipeline
 from messaging.templatetags.hub import ago, middle
-from partners import selectors as partners
 from rmhub.ids import BadPublicId
 from rmhub.language import gettext_lazy, pgettext_lazy
 
@@ -211,7 +211,7 @@ def hold_new(request: HttpRequest) -> HttpResponse:
         else:
             notices.success(request, _("{hold} is in force: what it covers stays.").format(hold=hold.name))
             return see_other("console:hold", hold.public_id)
-    context = {"errors": errors, "given": given, "parties": partners.parties()[:500]}
+    context = {"errors": errors, "given": given}
     return page(request, "console/archive/hold_new.html", context, status=422 if errors else 200)
 
 
@@ -304,11 +304,10 @@ def _criteria(request: HttpRequest) -> dict[str, Any]:
     if notes:
         errors["pair"] = notes
     party_id = None
-    if party := posted(request, "party"):
-        try:
-            party_id = read_id("par", party)
-        except BadPublicId:
-            errors["party"] = [_("There is no such partner.")]
+    try:
+        party_id = posted_key(request, "party", partner_key)
+    except InvalidSubmission as error:
+        errors |= error.errors
     try:
         days = read_days(request.POST)
     except InvalidSubmission as error:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from messaging.causes.cause import Row
 from rmhub.language import gettext_lazy as _
+from rmhub.language import pgettext_lazy
 
 HUB: tuple[Row, ...] = (
     (
@@ -97,7 +98,7 @@ HUB: tuple[Row, ...] = (
     ),
     (
         "suspended",
-        _("Suspended"),
+        pgettext_lazy("pair", "Suspended"),
         _("The pair was suspended without a more exact cause."),
         _("Read the attempts below, then resume."),
         False,
@@ -149,7 +150,7 @@ HUB: tuple[Row, ...] = (
     (
         "certificate_offered",
         _("Certificate from the partner"),
-        _("Somebody of the partner uploaded a certificate in the partner portal. It is not trusted yet."),
+        _("The partner uploaded a certificate in the partner portal. It is not trusted yet."),
         _(
             "Compare its fingerprint with the partner over another channel, such as the telephone, then accept or "
             "decline it under Certificates."

@@ -94,7 +94,12 @@ class Partner:
 
 def partner_of(request: HttpRequest, name: str = "partner") -> Partner:
     """The partner whom the URL names: by id, by name or by identifier."""
-    found = named(request.GET.get(name, ""))
+    return partner_named(request.GET.get(name, ""))
+
+
+def partner_named(text: str) -> Partner:
+    """The partner of this id, name or identifier, or whom may be meant."""
+    found = named(text)
     if found.party is not None or not found.text:
         return found
     missing, alike = partners.nobody(found.text)

@@ -2,25 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import uuid
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 from django import forms
 from django.core.exceptions import FieldDoesNotExist, ValidationError
-from django.db.models import Field, QuerySet
+from django.db.models import Field
 from django.forms.renderers import DjangoTemplates
 from django.template.loader import get_template
-from django.urls import reverse_lazy
 from django.utils.text import capfirst
 from django.utils.translation import gettext as _
 
 from messaging.access.selectors.reach import read_id
-from messaging.console.filters import named
-from partners import selectors as partners
+from messaging.console.naming import Completing, agreement_key, partner_key
 from partners.fields import DurationField
 from rmhub.ids import BadPublicId
-from rmhub.language import gettext_lazy
 
 MOST_CHOICES = 500
 
@@ -106,33 +104,37 @@ class ReferenceField(forms.ChoiceField):
         self.choices = [("", self.blank), *choices]
 
 
-class PartnerField(forms.CharField):
-    """A partner by name, identifier or id; what is typed completes itself. The value is its key, None for nobody."""
+class CompletedField(forms.CharField):
+    """A choice among many by name, which completes itself. The value is the key, None for nothing."""
+
+    of_kind: ClassVar[str]
+    read: ClassVar[Callable[[str], uuid.UUID | None]]
 
     def __init__(self, of: Any, *, blank: str = "", missing: str = "") -> None:
         self.needed = bool(missing)
-        typed = {
-            **{"placeholder": blank or gettext_lazy("Name or identifier"), "maxlength": "200", "list": "partner-names"},
-            **{"hx-get": reverse_lazy("console:partner-names"), "hx-trigger": "focus once, input changed delay:200ms"},
-            **{"hx-target": "#partner-names", "hx-swap": "innerHTML"},
-        }
         super().__init__(
             label=capfirst(of.field.verbose_name),
             help_text=of.field.help_text,
             error_messages={"required": missing},
-            widget=forms.TextInput(typed),
+            widget=Completing(self.of_kind, {"placeholder": blank} if blank else None),
         )
 
     def to_python(self, value: Any) -> Any:
-        text = str(value or "").strip()
-        if not text:
-            return None
-        party = named(text).party
-        if party is None:
-            said, alike = partners.nobody(text)
-            meant = _(" Did you mean {names}?").format(names=", ".join(alike)) if alike else ""
-            raise ValidationError(f"{said}{meant}")
-        return party.pk
+        return type(self).read(str(value or ""))
+
+
+class PartnerField(CompletedField):
+    """A partner by name, identifier or id."""
+
+    of_kind = "partner"
+    read = partner_key
+
+
+class AgreementField(CompletedField):
+    """An agreement by TPAId or id."""
+
+    of_kind = "agreement"
+    read = agreement_key
 
 
 class SettingsForm(forms.ModelForm):
@@ -164,9 +166,10 @@ class SettingsForm(forms.ModelForm):
                 known = getattr(self.instance, row) if getattr(self.instance, f"{row}_id") else None
                 given = (kwargs.get("initial") or {}).get(name, "")
                 self.initial[name] = known.public_id if known is not None else given
-            if isinstance(field, PartnerField):
+            if isinstance(field, CompletedField):
                 known = getattr(self.instance, name.removesuffix("_id"), None)
-                self.initial[name] = known.name if known is not None else (kwargs.get("initial") or {}).get(name, "")
+                given = (kwargs.get("initial") or {}).get(name, "")
+                self.initial[name] = known.public_id if known is not None else given
             if isinstance(field, forms.CharField):
                 field.max_length, field.validators = None, []  # the model says it, in the service
             if isinstance(field, forms.IntegerField):
@@ -240,8 +243,3 @@ class SettingsForm(forms.ModelForm):
             for name, texts in self.errors.items()
             for text in map(str, texts)
         ]
-
-
-def agreements_in_force(found: QuerySet[Any]) -> list[tuple[str, str]]:
-    """Agreements as choices of a ReferenceField."""
-    return [(one.public_id, f"{one.tpa_id} ({one.partner})") for one in found[:MOST_CHOICES]]

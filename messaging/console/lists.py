@@ -22,11 +22,10 @@ from django.utils.translation import gettext as _
 from messaging.access.selectors import people
 from messaging.access.services.preferences import MOST, SHARE, canonical
 from messaging.console.access import person
-from messaging.console.filters import address
 from messaging.console.preferences import preferences
 from messaging.console.rendering import see_other
 from messaging.console.resource import Column as TableColumn
-from messaging.console.resource import Sort
+from messaging.console.resource import Sort, order_of, sort_of
 from messaging.exceptions import InvalidSubmission
 from messaging.keyset import Page, Place
 from messaging.models import SavedView
@@ -134,24 +133,13 @@ class Tools:
 
 def order(request: HttpRequest, page: ListPage) -> tuple[str, tuple[str, ...]]:
     """(name, columns) of the order that the URL asks for; the page's own for one that it does not have."""
-    wanted = request.GET.get("sort", "")
-    name = wanted if wanted in page.orders else page.default
-    return name, page.orders[name]
+    return order_of(request, page.orders, page.default)
 
 
 def _sorts(request: HttpRequest, page: ListPage) -> dict[str, Sort]:
     """A link for each column that has an order: the other way round for the one that the list is in."""
-    if not page.orders:
-        return {}
-    now, __ = order(request, page)
-    found = {}
-    for column in page.columns:
-        ways = [name for name in page.orders if column.sort and name.lstrip("-") == column.sort]
-        if ways:
-            following = next((name for name in ways if name != now), now) if now in ways else ways[0]
-            aria = ("descending" if now.startswith("-") else "ascending") if now in ways else ""
-            found[column.name] = Sort(address(request, sort="" if following == page.default else following), aria)
-    return found
+    links = {column.name: sort_of(request, page.orders, column.sort, page.default) for column in page.columns}
+    return {name: link for name, link in links.items() if link is not None}
 
 
 def opened(request: HttpRequest, page: ListPage) -> HttpResponse | None:

@@ -24,6 +24,7 @@ from messaging.choices import (
 from messaging.report_choices import LOG_LOOKS, RUN_LOOKS
 from partners.choices import VersionState
 from rmhub.language import gettext_lazy as _
+from rmhub.language import pgettext_lazy
 
 # state -> icon of the sprite; the words and colours are those of `messaging.choices`.
 _PAIR_ICONS = {
@@ -115,9 +116,9 @@ OTHERS: dict[str, dict[str, tuple[Look, str]]] = {
     },
     "outcome": {
         Outcome.ON_THE_WIRE: (Look(_("On the wire"), "", "azure"), "send"),
-        Outcome.SENT: (Look(_("Handed over"), "", "green"), "check"),
-        Outcome.FAILED: (Look(_("Failed"), "", "red"), "x"),
-        Outcome.LOST: (Look(_("Unknown"), "", "yellow"), "info-circle"),
+        Outcome.SENT: (Look(pgettext_lazy("transmission", "Handed over"), "", "green"), "check"),
+        Outcome.FAILED: (Look(pgettext_lazy("transmission", "Failed"), "", "red"), "x"),
+        Outcome.LOST: (Look(pgettext_lazy("transmission", "Unknown"), "", "yellow"), "info-circle"),
     },
     "signal": {
         SignalState.HELD: (Look(_("Held"), "", "yellow"), "hand-stop"),
@@ -139,39 +140,39 @@ OTHERS: dict[str, dict[str, tuple[Look, str]]] = {
         CircuitState.OPEN: (Look(_("Circuit open"), "", "red"), "hand-stop"),
     },
     "route": {
-        "on": (Look(_("On"), "", "green"), "circle-filled"),
-        "off": (Look(_("Off"), "", "secondary"), "minus"),
+        "on": (Look(pgettext_lazy("route", "On"), "", "green"), "circle-filled"),
+        "off": (Look(pgettext_lazy("route", "Off"), "", "secondary"), "minus"),
     },
     "poller": {
         "ok": (Look(_("Works"), "", "green"), "circle-check-filled"),
         "failing": (Look(_("Unreachable"), "", "red"), "alert-triangle-filled"),
-        "new": (Look(_("Not polled yet"), "", "secondary"), "hourglass"),
+        "new": (Look(pgettext_lazy("poller", "Not polled yet"), "", "secondary"), "hourglass"),
         "looking": (Look(_("Polling"), "", "azure"), "refresh"),
-        "off": (Look(_("Off"), "", "secondary"), "minus"),
+        "off": (Look(pgettext_lazy("poller", "Off"), "", "secondary"), "minus"),
     },
     "version": {
         VersionState.DRAFT: (Look(_("Draft"), "", "secondary"), "file-text"),
-        VersionState.ACTIVE: (Look(_("Active"), "", "green"), "circle-filled"),
-        VersionState.RETIRED: (Look(_("Retired"), "", "secondary"), "history"),
-        VersionState.DISABLED: (Look(_("Disabled"), "", "yellow"), "minus"),
+        VersionState.ACTIVE: (Look(pgettext_lazy("version", "Active"), "", "green"), "circle-filled"),
+        VersionState.RETIRED: (Look(pgettext_lazy("version", "Retired"), "", "secondary"), "history"),
+        VersionState.DISABLED: (Look(pgettext_lazy("version", "Disabled"), "", "yellow"), "minus"),
     },
     "webhook": {
         WebhookState.PENDING: (Look(_("Waiting"), "", "azure"), "hourglass"),
-        WebhookState.DELIVERED: (Look(_("Delivered"), "", "green"), "check"),
-        WebhookState.FAILED: (Look(_("Given up"), "", "red"), "x"),
+        WebhookState.DELIVERED: (Look(pgettext_lazy("webhook delivery", "Delivered"), "", "green"), "check"),
+        WebhookState.FAILED: (Look(pgettext_lazy("webhook delivery", "Given up"), "", "red"), "x"),
     },
     "notification": {
         NotificationState.PENDING: (Look(_("Waiting"), "", "azure"), "hourglass"),
-        NotificationState.SENT: (Look(_("Sent"), "", "green"), "check"),
-        NotificationState.FAILED: (Look(_("Given up"), "", "red"), "x"),
+        NotificationState.SENT: (Look(pgettext_lazy("notification", "Sent"), "", "green"), "check"),
+        NotificationState.FAILED: (Look(pgettext_lazy("notification", "Given up"), "", "red"), "x"),
         NotificationState.DROPPED: (Look(_("Not needed"), "", "secondary"), "minus"),
     },
     "job": {
-        JobState.PLANNED: (Look(_("Planned"), "", "secondary"), "clock"),
+        JobState.PLANNED: (Look(pgettext_lazy("job", "Planned"), "", "secondary"), "clock"),
         JobState.QUEUED: (Look(_("Queued"), "", "secondary"), "hourglass"),
         JobState.RUNNING: (Look(_("Running"), "", "azure"), "player-play"),
-        JobState.FINISHED: (Look(_("Finished"), "", "green"), "check"),
-        JobState.CANCELLED: (Look(_("Cancelled"), "", "yellow"), "ban"),
+        JobState.FINISHED: (Look(pgettext_lazy("job", "Finished"), "", "green"), "check"),
+        JobState.CANCELLED: (Look(pgettext_lazy("job", "Cancelled"), "", "yellow"), "ban"),
     },
     "offer": {
         OfferState.WAITING: (Look(_("Waiting"), "", "yellow"), "hourglass"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from django.contrib import messages as notices
@@ -19,7 +19,7 @@ from django.views.decorators.debug import sensitive_post_parameters, sensitive_v
 
 from messaging.access.selectors.reach import read_id
 from messaging.console.access import actor, person, requires
-from messaging.console.filters import Filter, Partner, bar, partner_of
+from messaging.console.filters import Filter, Partner, address, bar, partner_of
 from messaging.console.forms import SettingsForm
 from messaging.console.rendering import dialog, keyset_page, page, posted, see_other
 from messaging.exceptions import InvalidSubmission, Stale
@@ -44,7 +44,8 @@ class Column:
 
     `zoned`: times, whose heading names the zone. `head`: stands in the heading instead of the label. `narrow`: the
     label beside the cell on a narrow screen, where it is another. `quiet`: nobody but a screen reader needs a label.
-    `title`: what the pointer shows about a cell; `sort`: the link by which the list is in this column's order.
+    `title`: what the pointer shows about a cell. `order`: the order of the list that this column stands for, as the
+    list's `orders` name it without a sign; `sort`: the link by which the list is in that order.
     """
 
     label: str
@@ -55,6 +56,7 @@ class Column:
     narrow: str = ""
     quiet: bool = False
     title: Callable[[Any], str] | None = None
+    order: str = ""
     sort: Sort | None = None
 
     def told(self, row: Any) -> SafeString:
@@ -62,6 +64,32 @@ class Column:
         said = {} if self.quiet or "cell-end" in self.css else {"data-label": self.narrow or self.label}
         given = {**said, "class": self.css, "title": self.title(row) if self.title is not None else ""}
         return flatatt({name: text for name, text in given.items() if text})
+
+
+Orders = Mapping[str, tuple[str, ...]]  # of a list: name, "-" in front where it is the other way round -> columns
+
+
+def order_of(request: HttpRequest, orders: Orders, usual: str = "") -> tuple[str, tuple[str, ...]]:
+    """Return (name, columns) of the order that the URL asks for; `usual` or the first for one that there is not."""
+    wanted = request.GET.get("sort", "")
+    name = wanted if wanted in orders else usual or next(iter(orders))
+    return name, orders[name]
+
+
+def sort_of(request: HttpRequest, orders: Orders, wanted: str, usual: str = "") -> Sort | None:
+    """Return the link of a column with this order: the other way round when the list is in it. None without one."""
+    ways = [name for name in orders if wanted and name.lstrip("-") == wanted]
+    if not ways:
+        return None
+    now, default = order_of(request, orders, usual)[0], usual or next(iter(orders))
+    following = next((name for name in ways if name != now), now) if now in ways else ways[0]
+    aria = ("descending" if now.startswith("-") else "ascending") if now in ways else ""
+    return Sort(address(request, sort="" if following == default else following), aria)
+
+
+def sorting(request: HttpRequest, columns: Sequence[Column], orders: Orders) -> list[Column]:
+    """Return the columns with the links by which they sort."""
+    return [replace(one, sort=sort_of(request, orders, one.order)) for one in columns]
 
 
 def table(
@@ -103,7 +131,8 @@ def table(
 class ListPage:
     """A list as a page: its columns and filters, and what stands there when it is empty.
 
-    `row`: what the cells are made from, for each row that was read.
+    `row`: what the cells are made from, for each row that was read. `orders`: those that its columns name, the usual
+    one first; without any it is in the resource's.
     """
 
     lead: str
@@ -114,6 +143,7 @@ class ListPage:
     none_yet: str
     what_then: str
     row: Callable[[Any], Any] = lambda row: row
+    orders: Orders = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,7 +197,9 @@ class Pages:
         wanted = {key: value for key, value in wanted.items() if value != ""}
         r = self.resource
         rows = r.rows(**wanted).none() if partner.missing else r.rows(**wanted)
-        context = keyset_page(request, f"console.{r.plural}", rows, order=r.order, filters=given)
+        orders = self.listing.orders or {"": r.order}
+        order = order_of(request, orders)[1]
+        context = keyset_page(request, f"console.{r.plural}", rows, order=order, filters=given)
         context |= {
             "page": self.listing,
             "made_elsewhere": self.form is None,
@@ -180,7 +212,7 @@ class Pages:
             "pages": _("Pages"),
             "table": table(
                 self.listing.caption,
-                self.listing.columns,
+                sorting(request, self.listing.columns, self.listing.orders),
                 map(self.listing.row, context["rows"]),
                 about=lambda row: {"data-testid": f"{r.name}-row"},
             ),

@@ -6,6 +6,7 @@ import unicodedata
 from dataclasses import dataclass
 
 from rmhub.language import gettext_lazy as _
+from rmhub.language import pgettext_lazy
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +51,7 @@ WORDS: tuple[Word, ...] = (
     Word("delivery", _("Delivery"), _("One inbound document on its way to one trigger.")),
     Word(
         "disabled",
-        _("Disabled"),
+        pgettext_lazy("pair", "Disabled"),
         _("A pair whose agreement is not in force. It was not stopped because of a failure; nothing is sent."),
     ),
     Word("document", _("Document"), _("The business content that applications care about. It travels in a message.")),
@@ -154,7 +155,7 @@ WORDS: tuple[Word, ...] = (
     ),
     Word(
         "suspended",
-        _("Suspended"),
+        pgettext_lazy("pair", "Suspended"),
         _("The hub has given up after all retries, and there is an incident. Nothing is sent until a person resumes."),
     ),
     Word(

@@ -48,7 +48,7 @@ _VERBS = {
     "enable": gettext_lazy("Enable"),
     "expect sequence": gettext_lazy("Expect sequence"),
     "export": gettext_lazy("Export"),
-    "leave": gettext_lazy("Leave"),
+    "leave": gettext_lazy("Remove"),
     "pause": gettext_lazy("Pause"),
     "release": gettext_lazy("Release"),
     "restart sequence": gettext_lazy("Restart sequence"),

@@ -35,7 +35,7 @@ POLLERS = Resource(
             changes.poller_look,
             (_("The hub polls it at once, or right after the poll that is under way."),),
             _STORED,
-            (_("The partner says that something lies there"), _("Fixed")),
+            (_("The partner has put something there"), _("Fixed")),
             _("is polled"),
             "Poll it now",
             scope="pairs:operate",

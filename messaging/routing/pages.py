@@ -13,7 +13,7 @@ from django.utils.translation import gettext as _
 from messaging.choices import RouteMode
 from messaging.console import cells
 from messaging.console.filters import Filter
-from messaging.console.forms import Group, ReferenceField, SettingsForm, agreements_in_force
+from messaging.console.forms import AgreementField, Group, SettingsForm
 from messaging.console.resource import Column, ListPage, Pages, table
 from messaging.messages.selectors import relatives
 from messaging.models import Message, Route
@@ -22,8 +22,6 @@ from messaging.routing import selectors
 from messaging.routing.resource import ROUTES
 from messaging.routing.services.routes import SETTINGS
 from messaging.templatetags.hub import ago, middle, state
-from partners import selectors as partners
-from partners.choices import VersionState
 from rmhub import clock
 from rmhub.language import gettext_lazy, pgettext_lazy
 
@@ -102,21 +100,12 @@ class RouteForm(SettingsForm):
     )
     note = gettext_lazy("What was passed on already goes on as it was taken.")
     placeholders = {"party_context": "DUNS", "party_value": "123456789", "service": "urn:orders"}
-    onward = ReferenceField(
-        Route.onward,
-        prefix="agr",
-        blank=gettext_lazy("Choose one"),
-        missing=gettext_lazy("Choose the agreement with the next hop."),
-    )
+    onward = AgreementField(Route.onward, missing=gettext_lazy("Choose the agreement with the next hop."))
 
     class Meta:
         model = Route
         fields = SETTINGS
         widgets = {"mode": RadioSelect}
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self.offer("onward", agreements_in_force(partners.agreements(state=VersionState.ACTIVE)))
 
 
 def _taken(message: Message) -> SafeString:

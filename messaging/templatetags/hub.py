@@ -17,6 +17,7 @@ from messaging import causes
 from messaging.choices import DELIVERY_LOOKS, MESSAGE_LOOKS, PAIR_LOOKS, TRIGGER_LOOKS
 from messaging.console import zones
 from messaging.console.looks import LOOKS, OTHERS
+from messaging.console.naming import Completing
 from messaging.deliveries.selectors import in_doubt
 from messaging.journal.wording import span as span_of
 from messaging.models import PipelineRun
@@ -43,6 +44,14 @@ def icon(name: str, extra: str = "") -> SafeString:
         static(_ICONS),
         name,
     )
+
+
+@register.simple_tag
+def completing(of: str, name: str, value: str = "", blank: str = "", css: str = "", **attrs: str) -> SafeString:
+    """A field for the name of a partner or agreement (`of`), which completes itself. `blank`: what empty means."""
+    given = {f"data-{key}" if key == "testid" else key.replace("_", "-"): text for key, text in attrs.items()}
+    given |= {"placeholder": blank} if blank else {}
+    return Completing(of, {"class": f"form-control {css}".strip(), **given}).render(name, value, attrs=None)
 
 
 @register.simple_tag

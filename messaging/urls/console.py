@@ -136,6 +136,7 @@ urlpatterns = [
     *pollers.PAGES.urls(),
     path("partners/", partners.partner_list, name="partners"),
     path("partners/names/", partners.partner_names, name="partner-names"),
+    path("agreements/names/", partners.agreement_names, name="agreement-names"),
     path("partners/add/", parties.party_new, name="party-new"),
     path("partners/new/", wizard.onboarding_new, name="onboarding-new"),
     path("partners/new/<str:reference>/step/<int:number>/", wizard.onboarding_step, name="onboarding-step"),

@@ -334,10 +334,10 @@ def test_a_filter_completes_the_names_of_partners(open_console: Open) -> None:
     page = open_console("/pairs/")
     page.get_by_test_id("filters-open").click()
     page.locator("#filter-partner").focus()
-    expect(page.locator(f"#partner-names option[value='{name}']")).to_have_count(1)
+    expect(page.locator(f"#filter-partner-names option[value='{name}']")).to_have_count(1)
     page.keyboard.type("nobody of this name")
     page.clock.run_for(300)
-    expect(page.locator("#partner-names option")).to_have_count(0)
+    expect(page.locator("#filter-partner-names option")).to_have_count(0)
 
 
 def test_groups_of_the_navigation_stay_folded(open_console: Open) -> None:

@@ -26,8 +26,9 @@ from messaging.access.services import second_factor, sessions, users
 from messaging.access.services.users import Invitation
 from messaging.console.access import actor, requires
 from messaging.console.filters import Filter, bar
+from messaging.console.naming import partner_key, posted_key
 from messaging.console.rendering import dialog, keyset_page, page, posted, problems, see_other
-from messaging.console.resource import Column, table
+from messaging.console.resource import Column, order_of, sorting, table
 from messaging.console_links import invitation_link
 from messaging.exceptions import ApplicationError, InvalidSubmission, NotFound, WrongState
 from messaging.journal import audit
@@ -44,7 +45,7 @@ ROLE_WORDS = {
     "operator": gettext_lazy("Operator: also documents, retry, resume, pause, in doubt, incidents"),
     "admin": gettext_lazy("Admin: also partners, agreements, skip and cancel, users, tokens, settings"),
     "partner": gettext_lazy(
-        "Partner: somebody of a partner, who sees its messages and its connection in the partner portal"
+        "Partner: a partner's own user, who sees that partner's messages and connection in the partner portal"
     ),
     "": gettext_lazy("No role: cannot open anything"),
 }
@@ -75,12 +76,12 @@ _LOGINS = {
 
 
 _USERS = (
-    Column(gettext_lazy("Name"), _user),
+    Column(gettext_lazy("Name"), _user, order="name"),
     Column(gettext_lazy("Role"), _role),
     Column(gettext_lazy("Sees"), _sees),
     Column(gettext_lazy("Log-in"), lambda row: _LOGINS[row.login]),
     Column(gettext_lazy("State"), lambda row: state("user", "active" if row.user.is_active else "off"), "nowrap"),
-    Column(gettext_lazy("Last log-in"), lambda row: ago(row.user.last_login, _("never")), "nowrap"),
+    Column(gettext_lazy("Last log-in"), lambda row: ago(row.user.last_login, _("never")), "nowrap", order="seen"),
 )
 
 
@@ -102,9 +103,10 @@ def user_list(request: HttpRequest) -> HttpResponse:
     text = request.GET.get("q", "").strip()[:150].replace("\x00", "")
     given = {"show": "" if show == "active" else show, "q": text}
     found = people.users(search=text, active={"active": True, "off": False}.get(show))
-    context = keyset_page(request, "console.users", found, order=("username",), filters=given)
+    order = order_of(request, people.ORDERS)[1]
+    context = keyset_page(request, "console.users", found, order=order, filters=given)
     context |= {
-        "table": table(_("Users, by name"), _USERS, map(people.row, context["rows"])),
+        "table": table(_("Users"), sorting(request, _USERS, people.ORDERS), map(people.row, context["rows"])),
         "bar": bar(request, _("users"), FILTERS, given),
     }
     context["filtered"] = text or show != "active"
@@ -340,7 +342,7 @@ def _form(request: HttpRequest, row: UserRow | None, errors: list[tuple[str, str
         user = row.user
         given = {"username": user.get_username(), "full_name": user.first_name, "email": user.email}
         given["role"] = row.role.value if row.role else ""
-        given["partner"] = row.partner.public_id if row.partner else ""
+        given["partner"] = row.partner.name if row.partner else ""
         limited, chosen = row.limited, [group.public_id for group in row.groups]
     else:
         given, limited, chosen = {"role": "viewer"}, False, []
@@ -351,7 +353,6 @@ def _form(request: HttpRequest, row: UserRow | None, errors: list[tuple[str, str
         "chosen": chosen,
         "groups": list(people.groups().order_by("name")),
         "roles": [(role.value, ROLE_WORDS[role.value]) for role in ROLES] + [("", ROLE_WORDS[""])],
-        "partners": people.choosable(),
         "errors": errors,
         "mails": mailing.is_set_up(),
     }
@@ -364,15 +365,8 @@ def _given(request: HttpRequest) -> dict[str, Any]:
         "email": posted(request, "email"),
         "limited": request.POST.get("limited") == "on",
         "groups": _groups(request.POST.getlist("groups")),
-        "partner": _partner(posted(request, "partner")),
+        "partner": posted_key(request, "partner", partner_key),
     }
-
-
-def _partner(text: str) -> uuid.UUID | None:
-    try:
-        return read_id("par", text) if text else None
-    except BadPublicId as error:
-        raise InvalidSubmission({"partner": [_("This partner does not exist (any more).")]}) from error
 
 
 def _groups(texts: list[str]) -> list[uuid.UUID]:

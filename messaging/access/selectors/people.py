@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import uuid
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 
 from django.conf import settings
 from django.contrib.auth.models import User
 from django.contrib.sessions.models import Session
-from django.db.models import Count, Exists, OuterRef, Prefetch, Q, QuerySet
+from django.db.models import Count, Exists, OuterRef, Prefetch, Q, QuerySet, Value
+from django.db.models.functions import Coalesce
 from django.utils.translation import gettext as _
 
 from messaging.exceptions import NotFound
@@ -48,14 +50,25 @@ class UserRow:
         return "password_and_code" if self.second_factor else "password"
 
 
+_NEVER = Value(datetime(1970, 1, 1, tzinfo=UTC))
+# By what a URL calls them. Users are few: no index serves the last.
+ORDERS = {
+    "name": ("username",),
+    "-name": ("-username",),
+    "-seen": ("-seen_at", "-username"),
+    "seen": ("seen_at", "username"),
+}
+
+
 def users(*, search: str = "", role: str = "", active: bool | None = None) -> QuerySet[User]:
-    """People with roles, groups and second factor, without passwords. Not ordered; pages by ("username",)."""
+    """People with roles, groups and second factor, without passwords, each with `seen_at`. Not ordered: `ORDERS`."""
     found = User.objects.select_related("hub_access__partner").prefetch_related(
         "groups", Prefetch("hub_access__groups", queryset=PartnerGroup.objects.order_by("name"))
     )
     found = found.annotate(
         has_factor=Exists(SecondFactor.objects.filter(user=OuterRef("pk"), confirmed_at__isnull=False)),
         has_openid=Exists(OpenIdAccount.objects.filter(user=OuterRef("pk"))),
+        seen_at=Coalesce("last_login", _NEVER),
     )
     if search:
         words = Q(username__icontains=search) | Q(first_name__icontains=search) | Q(email__icontains=search)

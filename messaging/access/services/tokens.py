@@ -284,7 +284,7 @@ def _beyond(networks: list[str], limits: Sequence[str]) -> str:
     for text in networks:
         network = ipaddress.ip_network(text)
         if not any(network.version == one.version and network.subnet_of(one) for one in around):  # type: ignore[arg-type]
-            return _("{network} lies beyond.").format(network=text)
+            return _("{network} is outside these networks.").format(network=text)
     return ""
 
 

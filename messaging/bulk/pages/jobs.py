@@ -315,7 +315,7 @@ def _plan_page(
         "plan": plan,
         "sample": [_object(*one) for one in plan.sample],
         "table": table(
-            _("What is meant, by kind"),
+            _("Selected objects, by kind"),
             _GROUPS,
             plan.groups,
             about=lambda group: {"data-testid": "plan-group"},

@@ -217,7 +217,7 @@ def settle_group(request: HttpRequest, group: Group, decision: str) -> HttpRespo
             "now": format_html(
                 '<span class="strong" data-testid="plan-count">{}</span> · {}', number(group.count), group.what()
             ),
-            "why_not": group.possible(choice.slug) or ("" if group.count else _("Nothing is left in this group.")),
+            "why_not": group.possible(choice.slug) or ("" if group.count else _("This group is empty now.")),
             "effects": effects,
             "back": group.back,
             "leave": _("Cancel"),

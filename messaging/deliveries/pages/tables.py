@@ -276,12 +276,17 @@ def _name(row: dict[str, Any]) -> SafeString:
 
 
 TRIGGERS = (
-    Column(gettext_lazy("State"), lambda row: _since(row["row"]), "nowrap"),
-    Column(gettext_lazy("Trigger"), _name),
+    Column(gettext_lazy("State"), lambda row: _since(row["row"]), "nowrap", order="state"),
+    Column(gettext_lazy("Trigger"), _name, order="name"),
     Column(gettext_lazy("Problem"), lambda row: _matter(row["row"]), narrow=gettext_lazy("Problem")),
     Column(gettext_lazy("Waiting"), lambda row: cells.number(row["row"].backlog.waiting), "num"),
     Column(gettext_lazy("In progress"), lambda row: cells.number(row["row"].backlog.running), "num"),
     Column(gettext_lazy("In doubt"), lambda row: cells.bad(row["row"].backlog.in_doubt), "num"),
     Column(gettext_lazy("Failed"), lambda row: cells.bad(row["row"].backlog.failed), "num"),
-    Column(gettext_lazy("Last success"), lambda row: ago(row["row"].trigger.last_success_at, _("never")), "nowrap"),
+    Column(
+        gettext_lazy("Last success"),
+        lambda row: ago(row["row"].trigger.last_success_at, _("never")),
+        "nowrap",
+        order="last_success",
+    ),
 )

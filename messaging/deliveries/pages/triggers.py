@@ -17,14 +17,14 @@ from django.utils.text import capfirst
 from django.utils.translation import gettext as _
 from django.views.decorators.debug import sensitive_variables
 
-from messaging import applications, profile
+from messaging import applications
 from messaging.access.selectors import reach
 from messaging.choices import Consult, ServiceKind, TriggerState
 from messaging.console.access import actor, requires
-from messaging.console.filters import Filter, bar
-from messaging.console.forms import MOST_CHOICES, Group, PartnerField, ReferenceField, SettingsForm
+from messaging.console.filters import Filter, bar, partner_of
+from messaging.console.forms import MOST_CHOICES, AgreementField, Group, PartnerField, ReferenceField, SettingsForm
 from messaging.console.rendering import dialog, keyset_page, page, posted, see_other
-from messaging.console.resource import ListPage, Pages, table
+from messaging.console.resource import ListPage, Pages, order_of, sorting, table
 from messaging.deliveries.pages import tables
 from messaging.deliveries.resource import TRIGGERS, row_of
 from messaging.deliveries.selectors import deliveries, in_doubt, triggers
@@ -34,8 +34,6 @@ from messaging.deliveries.services.trigger_rules import SETTINGS
 from messaging.models import Trigger
 from messaging.overview.selectors import records
 from messaging.pairs.selectors import screens
-from partners import selectors as partners
-from partners.models import Agreement
 from rmhub import clock
 from rmhub.ids import BadPublicId
 from rmhub.language import gettext_lazy
@@ -114,7 +112,7 @@ class TriggerForm(SettingsForm):
         Group(
             gettext_lazy("Which documents"),
             ("party_id", "agreement_id", "documents"),
-            gettext_lazy("All of these have to fit; what is left open fits everything."),
+            gettext_lazy("All of these must match; an empty field matches everything."),
         ),
         Group(
             gettext_lazy("Service"),
@@ -176,7 +174,7 @@ class TriggerForm(SettingsForm):
         "monitor_interval",
     )
     party_id = PartnerField(Trigger.party, blank=gettext_lazy("Every partner"))
-    agreement_id = ReferenceField(Trigger.agreement, prefix="agr", blank=gettext_lazy("Every agreement"))
+    agreement_id = AgreementField(Trigger.agreement, blank=gettext_lazy("Every agreement"))
     documents = DocumentsField(  # type: ignore[call-arg]
         label=gettext_lazy("Services and actions"),
         help_text=gettext_lazy(
@@ -188,7 +186,7 @@ class TriggerForm(SettingsForm):
     member_of_id = ReferenceField(
         Trigger.member_of, prefix="trg", blank=gettext_lazy("None: it has documents of its own")
     )
-    atomic_agreement_id = ReferenceField(Trigger.atomic_agreement, prefix="agr", blank=gettext_lazy("No agreement"))
+    atomic_agreement_id = AgreementField(Trigger.atomic_agreement, blank=gettext_lazy("No agreement"))
     retry_statuses = StatusesField(**_setting("retry_statuses"))
     resolver_callable = forms.ChoiceField(**_setting("resolver_callable"))
     monitor_callable = forms.ChoiceField(**_setting("monitor_callable"))
@@ -219,13 +217,8 @@ class TriggerForm(SettingsForm):
     @cached_property
     def _lists(self) -> dict[str, list[tuple[str, str]]]:
         """What can be chosen."""
-        agreements = list(partners.agreements()[:MOST_CHOICES])
-        of_transactions = profile.names(lambda one: not one.carries_documents)
-        atomic = [one for one in agreements if any(each.profile in of_transactions for each in one.versions.all())]
         return {
-            "agreement_id": [(one.public_id, _agreement(one)) for one in agreements],
             "member_of_id": [(one.public_id, one.name) for one in triggers.wholes()[:MOST_CHOICES]],
-            "atomic_agreement_id": [(one.public_id, _agreement(one)) for one in atomic],
             "callable_name": _names(applications.SERVICES),
             "resolver_callable": _names(applications.RESOLVERS),
             "monitor_callable": _names(applications.MONITORS),
@@ -257,10 +250,6 @@ class TriggerForm(SettingsForm):
         super().refuse({f"{name}_id" if f"{name}_id" in self.fields else name: said for name, said in errors.items()})
 
 
-def _agreement(one: Agreement) -> str:
-    return _("{agreement} ({partner})").format(agreement=one.tpa_id, partner=one.partner)
-
-
 def _names(known: Iterable[str]) -> list[tuple[str, str]]:
     return [(name, name) for name in sorted(known)]
 
@@ -275,17 +264,22 @@ class TriggerPages(Pages):
             "state": state if state in TriggerState.values else "",
             "q": request.GET.get("q", "").strip()[:120].replace("\x00", ""),
         }
-        found = triggers.triggers(state=(filters["state"],) if filters["state"] else (), q=filters["q"])
-        context = keyset_page(request, "console.triggers", found, order=TRIGGERS.order, filters=filters)
+        partner = partner_of(request)
+        filters["partner"] = partner.reference
+        states = (filters["state"],) if filters["state"] else ()
+        found = triggers.triggers(state=states, q=filters["q"], concerns=partner.key)
+        found = found.none() if partner.missing else found
+        order = order_of(request, self.listing.orders)[1]
+        context = keyset_page(request, "console.triggers", found, order=order, filters=filters)
         context["rows"] = [_described(row) for row in triggers.trigger_rows(context["rows"], clock.now())]
         counts = triggers.counts_by_state()
         context["table"] = table(
             self.listing.caption,
-            tables.TRIGGERS,
+            sorting(request, self.listing.columns, self.listing.orders),
             context["rows"],
             about=lambda one: {"data-state": one["row"].trigger.state, "data-testid": "trigger-row"},
         )
-        context["bar"] = bar(request, "triggers", self.listing.filters, filters)
+        context["bar"] = bar(request, "triggers", self.listing.filters, filters, partner=partner)
         context |= {"page": self.listing, "filters": filters, "counts": counts, "total": sum(counts.values())}
         return self._answer(request, "console/deliveries/triggers.html", context, live="live-triggers")
 
@@ -334,10 +328,11 @@ def _described(row: TriggerRow) -> dict[str, Any]:
 
 LIST = ListPage(
     lead="",
-    caption=gettext_lazy("Triggers, the suspended ones first"),
-    columns=(),
+    caption=gettext_lazy("Triggers"),
+    columns=tables.TRIGGERS,
     filters=(
         Filter("q", gettext_lazy("Name, URL or callable contains"), kind="search"),
+        Filter("partner", gettext_lazy("Partner"), kind="partner"),
         Filter("state", gettext_lazy("State"), kind="tab"),
     ),
     icon="bolt",
@@ -346,6 +341,7 @@ LIST = ListPage(
         "Documents that partners send are stored, and no application gets them. Create a trigger to hand them to an "
         "application."
     ),
+    orders=triggers.ORDERS,
 )
 PAGES = TriggerPages(
     resource=TRIGGERS,

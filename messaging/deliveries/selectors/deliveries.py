@@ -191,7 +191,7 @@ def delivery_screen(delivery: Delivery) -> DeliveryScreen:
 _STEPS: Mapping[str, tuple[str, str]] = {
     "redelivery": (gettext_lazy("Redelivery count"), gettext_lazy("Was it handed over before?")),
     "history": (gettext_lazy("Document history"), gettext_lazy("Has this trigger begun or completed it?")),
-    "memory": (gettext_lazy("Hub's memory"), gettext_lazy("Was something forgotten that could tell?")),
+    "memory": (gettext_lazy("Hub's memory"), gettext_lazy("Has evidence expired?")),
     "schema": (gettext_lazy("Schema"), gettext_lazy("Does it fit?")),
     "resolver": (gettext_lazy("Resolver"), gettext_lazy("What does the application's own check say?")),
     "operator": (gettext_lazy("Person"), gettext_lazy("What did somebody decide?")),

@@ -5,10 +5,11 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 
 from django.db import connection
 from django.db.models import Case, Count, IntegerField, Max, Prefetch, Q, QuerySet, Value, When
+from django.db.models.functions import Coalesce
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
@@ -192,12 +193,30 @@ class TriggerRow:
     diagnosis: Diagnosis
 
 
-def triggers(
-    *, state: tuple[str, ...] = (), kind: str = "", party: uuid.UUID | None = None, q: str = ""
-) -> QuerySet[Trigger]:
-    """Triggers without their secrets, each with `severity` (0 = suspended). Not ordered.
+_NEVER = Value(datetime(1970, 1, 1, tzinfo=UTC))
+# By what a URL calls them. Triggers are few: no index serves the last.
+ORDERS = {
+    "state": ("severity", "name"),
+    "-state": ("-severity", "-name"),
+    "name": ("name",),
+    "-name": ("-name",),
+    "-last_success": ("-succeeded_at", "-name"),
+    "last_success": ("succeeded_at", "name"),
+}
 
-    Unique orders for pages: ("name",), ("severity", "name"). `q` is part of the name and in the service's address.
+
+def triggers(
+    *,
+    state: tuple[str, ...] = (),
+    kind: str = "",
+    party: uuid.UUID | None = None,
+    concerns: uuid.UUID | None = None,
+    q: str = "",
+) -> QuerySet[Trigger]:
+    """Triggers without their secrets, each with `severity` (0 = suspended) and `succeeded_at`. Not ordered: `ORDERS`.
+
+    `party`: those that name the partner; `concerns`: those that take documents of the partner. `q` is part of the name
+    and in the service's address.
     """
     found = (
         visibility.shared(
@@ -212,7 +231,8 @@ def triggers(
                 When(state=TriggerState.ACTIVE, then=Value(1)),
                 default=Value(2),
                 output_field=IntegerField(),
-            )
+            ),
+            succeeded_at=Coalesce("last_success_at", _NEVER),
         )
     )
     if state:
@@ -221,6 +241,9 @@ def triggers(
         found = found.filter(kind=kind)
     if party is not None:
         found = found.filter(party=party)
+    if concerns is not None:
+        one = Q(party=concerns) | Q(agreement__partner=concerns)
+        found = found.filter(one | Q(party=None, agreement=None, member_of=None))
     if q:
         found = found.filter(Q(name__icontains=q) | Q(url__icontains=q) | Q(callable_name__icontains=q))
     return found

@@ -11,14 +11,14 @@ from typing import Any
 from django import forms
 from django.contrib import messages as notices
 from django.core.files.uploadedfile import UploadedFile
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.utils.html import escape
 from django.utils.translation import gettext as _
 
-from messaging import profile
 from messaging.access.selectors.reach import read_id
 from messaging.choices import Direction, SchemaEffect
 from messaging.console.access import actor, person, requires
+from messaging.console.filters import address, named
 from messaging.console.forms import Group, SettingsForm
 from messaging.console.rendering import page, posted, see_other
 from messaging.engine import attributes, schemas
@@ -26,6 +26,7 @@ from messaging.engine.pairs import outbound_pair_id
 from messaging.exceptions import ApplicationError, DoesNotFit, InvalidSubmission, NotFound
 from messaging.messages.pages.schemas import faults_table
 from messaging.messages.selectors import messages
+from messaging.messages.selectors.sendable import sendable, sent_under, takes
 from messaging.messages.services import disclosing, resubmitting, sending
 from messaging.messages.services.disclosing import Octets
 from messaging.messages.services.submitting import NewPayload
@@ -33,6 +34,7 @@ from messaging.models import Message, Pair, Payload
 from messaging.pairs.selectors.screens import diagnosis_of
 from messaging.protocol import selecting
 from partners import registry, visibility
+from partners import selectors as partners
 from partners.terms import Terms
 from rmhub import clock
 from rmhub.ids import uuid7
@@ -45,6 +47,7 @@ KEPT = 256 * 1024
 # What is larger is not edited in a form, and not compared.
 EDITABLE = 256 * 1024
 _BESIDE = {"payloads": "content_type"}  # a submission's field -> the form's
+_MOST_OFFERED = 20
 _TEST = """<?xml version="1.0" encoding="UTF-8"?>
 <Test>
   <From>{own}</From>
@@ -83,7 +86,7 @@ class SendForm(SettingsForm):
     def __init__(self, terms: Terms, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.terms = terms
-        sent = _sent_under(terms)
+        sent = sent_under(terms)
         services = list(dict.fromkeys(service for service, __ in sent))
         self.fields["service"].choices = [(one, one) for one in services]  # type: ignore[attr-defined]
         self.actions = list(dict.fromkeys(action for __, action in sent if action != "*"))
@@ -135,19 +138,47 @@ def _type_of(content: bytes, name: str) -> str:
 
 @requires(SCOPE, methods=("GET", "POST"))
 def message_new(request: HttpRequest) -> HttpResponse:
-    """To whom, as long as no agreement is chosen; then the form. `?test=1` fills in a document that says so."""
-    terms = _terms(request.GET.get("agreement", ""))
-    if terms is None and request.method == "POST":
-        return see_other("console:message-new")
-    if terms is None:
-        known = [one for one in registry.current().active() if _takes(one) and visibility.allows(one.partner_id)]
-        offered = sorted(known, key=lambda one: (one.partner_name.casefold(), one.tpa_id))
-        return page(request, "console/messages/send_to.html", {"offered": offered})
+    """To whom, as long as no agreement is chosen; then the form. `?test=1` fills in a document that says so.
+
+    `?agreement=`: a TPAId, or the partner's name, identifier or id, who may have only one.
+    """
+    wanted = request.GET.get("agreement", "").strip()[:200].replace("\x00", "")
+    offered, missing, alike = _offered(wanted)
+    if not wanted or len(offered) != 1:
+        if request.method == "POST":
+            return see_other("console:message-new")
+        context = {
+            "wanted": wanted,
+            "test": "1" if request.GET.get("test") else "",
+            "offered": offered[:_MOST_OFFERED],
+            "missing": missing,
+            "instead": [(name, address(request, agreement=name)) for name in alike],
+        }
+        return page(request, "console/messages/send_to.html", context, status=422 if missing else 200)
+    terms = offered[0]
+    if terms.tpa_id != wanted:
+        return HttpResponseRedirect(address(request, agreement=terms.tpa_id))
     initial = {}
     if request.GET.get("test"):
         text = _TEST.format(own=escape(terms.own_party_name), partner=escape(terms.partner_name))
         initial = {"text": text, "document_id": f"test-{uuid7().hex[:12]}"}
     return _form(request, terms, initial, None)
+
+
+def _offered(wanted: str) -> tuple[list[Terms], str, list[str]]:
+    """What can be chosen among, a sentence when that is nothing, and names that may be meant."""
+    terms = registry.current().by_tpa_id(wanted)
+    if terms is not None and visibility.allows(terms.partner_id):
+        found = [terms] if takes(terms) else []
+        name, alike = wanted, []
+    else:
+        partner = named(wanted)
+        found = sendable(partner.key) if partner.party is not None or not wanted else []
+        name = partner.party.name if partner.party is not None else wanted
+        alike = [] if partner.party is not None or not wanted else partners.nobody(wanted)[1]
+    if found or not wanted:
+        return found, "", []
+    return [], _("{name}: no agreement is in force under which documents can be sent.").format(name=name), alike
 
 
 @requires(SCOPE, methods=("GET", "POST"))
@@ -291,25 +322,6 @@ def _checked(form: SendForm, terms: Terms, payload: NewPayload) -> dict[str, Any
         "refused": misfit is not None and misfit.rule.on_submission == SchemaEffect.REFUSE,
         "too_large": len(payload.content) > terms.max_message_bytes,
     }
-
-
-def _takes(terms: Terms) -> bool:
-    """Whether documents can be sent under these terms at all."""
-    return profile.of(terms).carries_documents and bool(_sent_under(terms))
-
-
-def _sent_under(terms: Terms) -> list[tuple[str, str]]:
-    return [(service, action) for service, action, way in terms.services if way != "receive"]
-
-
-def _terms(text: str) -> Terms | None:
-    """The terms of an agreement in force, by its TPAId. Raises NotFound."""
-    if not text:
-        return None
-    terms = registry.current().by_tpa_id(text)
-    if terms is None or not visibility.allows(terms.partner_id) or not _takes(terms):
-        raise NotFound(_("No agreement {text} is in force under which documents can be sent.").format(text=text))
-    return terms
 
 
 @requires("payloads:read")

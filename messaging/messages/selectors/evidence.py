@@ -21,7 +21,7 @@ from rmhub.language import gettext_lazy, inside
 
 _SHOWN = 10  # questions to the partner
 _QUESTIONS = {
-    "attempts": (gettext_lazy("Attempts"), gettext_lazy("Did it leave us?")),
+    "attempts": (gettext_lazy("Attempts"), gettext_lazy("Was it sent?")),
     "window": (gettext_lazy("Repeat window"), gettext_lazy("May it still be sent under the same id?")),
     "acknowledgement": (gettext_lazy("Acknowledgement"), gettext_lazy("Did one come, if late?")),
     "partner": (gettext_lazy("Partner's hub"), gettext_lazy("What does it say about the message?")),

@@ -113,7 +113,7 @@ EVENTS: dict[str, Said] = {
     "pair.paused": Said(gettext_lazy("Pair paused"), "watch", gettext_lazy("Paused")),
     "pair.released": Said(gettext_lazy("Pair released"), "good", gettext_lazy("Released")),
     "pair.silent": Said(gettext_lazy("Pair silent"), "watch", gettext_lazy("Silent")),
-    "pair.heard": Said(gettext_lazy("Pair heard again"), "good", gettext_lazy("Heard again")),
+    "pair.heard": Said(gettext_lazy("Pair receives again"), "good", gettext_lazy("Receives again")),
     "pair.retry_budget": Said(gettext_lazy("Retries being used up"), "watch"),
     "pair.needs_resync": Said(gettext_lazy("Memory was lost"), "bad", gettext_lazy("Memory was lost")),
     "pair.resynced": Said(gettext_lazy("In sync again"), "good", gettext_lazy("In sync again")),

@@ -36,7 +36,7 @@ _WORDS: dict[str, str] = {
     "pair.paused": gettext_lazy("Pair paused"),
     "pair.released": gettext_lazy("Pair released"),
     "pair.silent": gettext_lazy("Pair silent"),
-    "pair.heard": gettext_lazy("Pair heard again"),
+    "pair.heard": gettext_lazy("Pair receives again"),
     "pair.retry_budget": gettext_lazy("Retry budget being used up"),
     "pair.needs_resync": gettext_lazy("Pair needs resync"),
     "pair.resynced": gettext_lazy("Pair in sync again"),

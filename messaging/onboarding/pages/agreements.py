@@ -12,7 +12,8 @@ from django.utils.translation import gettext as _
 
 from messaging.access.selectors.reach import read_id
 from messaging.console.access import Person, actor, requires
-from messaging.console.rendering import page, see_other
+from messaging.console.filters import Partner, partner_named
+from messaging.console.rendering import page, posted, see_other
 from messaging.journal.audit import Actor
 from messaging.onboarding.pages import tables
 from messaging.onboarding.pages.changing import About, Button, Subject, act, agreements_crumb, button, form_page
@@ -149,7 +150,12 @@ def buttons(version: AgreementVersion, agreement: Agreement, who: Person) -> lis
 
 @requires(SCOPE, methods=("GET", "POST"))
 def agreement_new(request: HttpRequest) -> HttpResponse:
-    """An agreement with version 1 as a draft."""
+    """With whom, as long as that is not known; then an agreement with version 1 as a draft."""
+    partner, through = _partner(request, "partner"), _partner(request, "through")
+    if partner.party is None or through.missing:
+        context = {"partner": partner, "through": through}
+        status = 422 if partner.missing or through.missing or request.method == "POST" else 200
+        return page(request, "console/onboarding/agreement_with.html", context, status=status)
 
     def do(values: dict[str, Any]) -> HttpResponse:
         made = onboarding.agreement_create(**values)
@@ -164,8 +170,15 @@ def agreement_new(request: HttpRequest) -> HttpResponse:
         lead=_("Version 1 is a draft: nothing is in force until you activate it."),
     )
     ends = {name: request.GET[name] for name in NewAgreementForm.ENDS if name in request.GET}
-    form = NewAgreementForm(request.POST if request.method == "POST" else None, initial=ends)
-    return form_page(request, form, about, do)
+    ends |= {"partner": partner.party.public_id}
+    typed = request.POST if request.method == "POST" else None
+    form = NewAgreementForm(typed, initial=ends, partner=partner.party, through=through.party)
+    return form_page(request, form, about, do, offers_hop=True, partner=partner, through=through)
+
+
+def _partner(request: HttpRequest, name: str) -> Partner:
+    """The partner of the form, else of the URL."""
+    return partner_named(posted(request, name) or request.GET.get(name, ""))
 
 
 @requires(SCOPE, methods=("GET", "POST"))
@@ -189,8 +202,10 @@ def version_edit(request: HttpRequest, reference: str, number: int) -> HttpRespo
         revision(version),
         lambda: revision(version_of(agreement_of(reference), number)),
     )
-    form = VersionForm(request.POST if request.method == "POST" else None, instance=version)
-    return form_page(request, form, about, do)
+    through = _partner(request, "through")
+    typed = request.POST if request.method == "POST" else None
+    form = VersionForm(typed, instance=version, through=through.party)
+    return form_page(request, form, about, do, offers_hop=True, through=through)
 
 
 @requires(SCOPE, methods=("GET", "POST"))

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from datetime import tzinfo
 from typing import Any, ClassVar
 
 from django import forms
 from django.http import HttpRequest
+from django.urls import reverse
 from django.utils.http import url_has_allowed_host_and_scheme
 
 from messaging.console.forms import MOST_CHOICES, Group, SettingsForm
@@ -140,6 +141,16 @@ class PartyForm(PartnerForm):
     )
 
     time_zone = ZoneField()
+
+    def refuse(self, errors: Mapping[str, list[str]]) -> None:
+        """Beside an identifier that somebody else has stands the way to who that is."""
+        given = self.cleaned_data.get("identifiers") or self.initial.get("identifiers")
+        super().refuse(errors)
+        if "identifiers" in errors:
+            read = given if isinstance(given, list) else []  # else it is text that cannot be read
+            others = selectors.owners(read).exclude(pk=self.instance.pk)
+            found = [(one.name, reverse("console:partner", args=[one.public_id])) for one in others]
+            self.fields["identifiers"].links = found  # type: ignore[attr-defined]
 
     class Meta:
         model = Party
@@ -356,10 +367,12 @@ class TermsForm(PartnerForm):
         allowed = values.pop("services", [])
         return {**values, **named, "allowed": allowed}
 
-    def _offer_endpoints(self) -> None:
+    def _offer_endpoints(self, own: Iterable[Party], partner: Party, through: Party | None) -> None:
+        """Those of both parties, and of the partner whose hub passes messages on, if there is one."""
         found = selectors.endpoints().filter(party__archived_at__isnull=True)
-        for name, own in (("own_endpoint", True), ("partner_endpoint", False)):
-            ends = found.filter(party__is_own=own)[:MOST_CHOICES]
+        theirs = (partner,) if through is None else (partner, through)
+        for name, parties in (("own_endpoint", own), ("partner_endpoint", theirs)):
+            ends = found.filter(party__in=list(parties))[:MOST_CHOICES]
             self.offer(name, [(one.public_id, f"{one.party}: {one.uri}") for one in ends])
 
 
@@ -377,18 +390,18 @@ class NewAgreementForm(TermsForm):
     )
     name = forms.CharField(label=gettext_lazy("Name"))
     own_party = NamedField(gettext_lazy("Our party"), prefix="par", blank=gettext_lazy("Choose one"))
-    partner = NamedField(gettext_lazy("Partner"), prefix="par", blank=gettext_lazy("Choose one"))
+    partner = NamedField(gettext_lazy("Partner"), prefix="par")
     own_endpoint = NamedField(gettext_lazy("Our endpoint"), prefix="end", blank=gettext_lazy("Choose one"))
     partner_endpoint = NamedField(
         gettext_lazy("The partner's endpoint"), prefix="end", blank=gettext_lazy("Choose one")
     )
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
+    def __init__(self, *args: Any, partner: Party, through: Party | None, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        in_use = selectors.parties().filter(archived_at__isnull=True)
-        for name, own in (("own_party", True), ("partner", False)):
-            self.offer(name, [(one.public_id, one.name) for one in in_use.filter(is_own=own)[:MOST_CHOICES]])
-        self._offer_endpoints()
+        ours = selectors.parties(is_own=True, archived=False)[:MOST_CHOICES]
+        self.offer("own_party", [(one.public_id, one.name) for one in ours])
+        self.offer("partner", [(partner.public_id, partner.name)])
+        self._offer_endpoints(ours, partner, through)
 
 
 class VersionForm(TermsForm):
@@ -401,9 +414,9 @@ class VersionForm(TermsForm):
     class Meta(TermsForm.Meta):
         fields = TERMS
 
-    def __init__(self, *args: Any, instance: AgreementVersion, **kwargs: Any) -> None:
+    def __init__(self, *args: Any, instance: AgreementVersion, through: Party | None, **kwargs: Any) -> None:
         super().__init__(*args, instance=instance, **kwargs)
         self.initial["services"] = [(one.service, one.action, one.direction) for one in instance.services.all()]
         self.initial["own_endpoint"] = instance.own_endpoint.public_id
         self.initial["partner_endpoint"] = instance.partner_endpoint.public_id
-        self._offer_endpoints()
+        self._offer_endpoints((instance.agreement.own_party,), instance.agreement.partner, through)

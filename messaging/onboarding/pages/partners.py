@@ -15,16 +15,16 @@ from django.utils.html import format_html_join
 from django.utils.translation import gettext as _
 
 from messaging import differences, keyset
-from messaging.access.selectors.reach import read_id
 from messaging.choices import IncidentState, OfferState
-from messaging.console import cells, filters, lists
+from messaging.console import cells, filters, lists, naming
 from messaging.console.access import actor, person, requires
 from messaging.console.filters import Filter
 from messaging.console.lists import Column, ListPage
-from messaging.console.rendering import keyset_page, page, see_other
+from messaging.console.rendering import keyset_page, page, posted, see_other
 from messaging.console.resource import table
 from messaging.exceptions import InvalidSubmission
 from messaging.keyset import Page, Place
+from messaging.messages.selectors.sendable import sendable
 from messaging.models import BenchReport, Incident, ProbeReport
 from messaging.onboarding import selectors as onboarding
 from messaging.onboarding.pages import agreements, parties, tables
@@ -47,7 +47,6 @@ from partners.models import Agreement, AgreementVersion, Endpoint, Party
 from partners.validation import resend_words
 from partners.visibility import limit
 from rmhub import clock
-from rmhub.ids import BadPublicId
 from rmhub.language import gettext_lazy
 
 _NAMES = 20  # that a field offers at once
@@ -213,10 +212,22 @@ def _of_worst(row: PartnerRow, name: str) -> float | int | None:
 @requires("partners:read")
 def partner_names(request: HttpRequest) -> HttpResponse:
     """Names of partners that contain what was typed into a field, as the choices of that field."""
-    typed = next((str(text) for text in request.GET.values() if text), "")  # whatever the field is called
-    found = selectors.parties(is_own=False, archived=False, search=typed.strip()[:120].replace("\x00", ""))
+    found = selectors.parties(is_own=False, archived=False, search=_typed(request))
     names = found.prefetch_related(None).values_list("name", flat=True)[:_NAMES]
     return HttpResponse(format_html_join("", '<option value="{}"></option>', ((name,) for name in names)))
+
+
+@requires("agreements:read")
+def agreement_names(request: HttpRequest) -> HttpResponse:
+    """TPAIds of agreements of which something contains what was typed into a field, as the choices of that field."""
+    found = selectors.agreements(search=_typed(request)).prefetch_related(None)
+    names = found.values_list("tpa_id", "partner__name")[:_NAMES]
+    return HttpResponse(format_html_join("", '<option value="{}">{}</option>', names))
+
+
+def _typed(request: HttpRequest) -> str:
+    """What was typed, whatever the field is called."""
+    return next((str(text) for text in request.GET.values() if text), "").strip()[:120].replace("\x00", "")
 
 
 @requires("partners:read")
@@ -230,8 +241,12 @@ def partner_page(request: HttpRequest, reference: str) -> HttpResponse:
     rows, missing = screens.pair_rows(found, now), why_not(person(request), parties.SCOPE)
     months = [] if party.is_own else sla.by_partner([party.pk], now).get(party.pk, [])
     lately = None if party.is_own else of_partner(party.pk, now)
+    sends = sendable(party.pk)
     context = {
         "party": party,
+        "sends": sends,
+        # The end of the wizard leads here, with what it has put in force.
+        "activated": next((one for one in sends if one.tpa_id == request.GET.get("activated")), None),
         "health": None if party.is_own else onboarding.health_of(party.pk),
         "lately": lately,
         "trend": _trend(lately) if lately is not None and lately.volume + lately.failed else None,
@@ -354,6 +369,8 @@ def agreement_page(request: HttpRequest, reference: str, number: int | None = No
     context = {
         "agreement": agreement,
         "version": version,
+        "sends": version.state == VersionState.ACTIVE
+        and any(one.tpa_id == agreement.tpa_id for one in sendable(agreement.partner_id)),
         "sentence": services.gives_up_sentence(version),
         "waits": resend_words(version.resend_schedule),
         "problems": services.version_validate(version=version),
@@ -426,7 +443,7 @@ def bundle_page(request: HttpRequest) -> HttpResponse:
     report: ImportReport | None = None
     text, activate = "", request.POST.get("activate") == "on"
     kind = "csv" if "csv" in request.POST or "csv_file" in request.FILES else "bundle"
-    template = request.POST.get("template", "")
+    template = posted(request, "template")
     if request.method == "POST":
         try:
             text = _text(request, kind)
@@ -450,13 +467,11 @@ def bundle_page(request: HttpRequest) -> HttpResponse:
         "text": text if report is not None else "",
         "kind": kind,
         "template": template,
-        "templates": list(selectors.agreements()[:500]),
         "columns": partner_csv.COLUMNS,
         "activate": activate,
         "errors": [(field if field == "reason" else "", one) for field, texts in errors.items() for one in texts],
         "given": request.POST,
         "presets": (_("New set-up"), _("Copied from another hub")),
-        "partners": [(one.public_id, one.name) for one in selectors.parties(is_own=False)[:500]],
     }
     return page(request, "console/onboarding/bundle.html", context, status=422 if errors else 200)
 
@@ -480,12 +495,12 @@ def _text(request: HttpRequest, kind: str) -> str:
 def bundle_download(request: HttpRequest) -> HttpResponse:
     """The bundle of one partner (`partner`), or of all, as a file."""
     chosen, name = None, "all"
-    if reference := request.GET.get("partner", ""):
-        try:
-            party = selectors.parties().get(pk=read_id("par", reference))
-        except (BadPublicId, Party.DoesNotExist):
-            return see_other("console:bundle")
-        chosen, name = [party.pk], party.public_id
+    partner = filters.partner_of(request)
+    if partner.missing:
+        notices.error(request, naming.with_alike(partner.missing, partner.alike))
+        return see_other("console:bundle")
+    if partner.party is not None:
+        chosen, name = [partner.party.pk], partner.party.public_id
     content = json.dumps(bundle.bundle_export(party_ids=chosen), indent=2, ensure_ascii=False)
     answer = HttpResponse(content, content_type="application/json")
     answer["Content-Disposition"] = f'attachment; filename="bundle-{name}-{clock.now():%Y%m%d}.json"'

@@ -12,6 +12,7 @@ from django.utils.translation import gettext as _
 from django.views.decorators.debug import sensitive_variables
 
 from messaging.console.forms import MOST_CHOICES, Group
+from messaging.console.naming import Completing, partner_key
 from messaging.models import OnboardingDraft
 from messaging.onboarding.pages.fields import NamedField, SecretText, choice
 from messaging.onboarding.pages.forms import EndpointForm, Errors, PartnerForm, PartyForm, TermsForm
@@ -19,26 +20,30 @@ from messaging.onboarding.services.making import FIELDS, values_of
 from partners import selectors
 from partners.choices import CredentialKind, Profile, Semantics
 from partners.rules import BY_PROFILE
+from rmhub.ids import public_id
 from rmhub.language import gettext_lazy, inside
 
 NONE = "none"  # of a choice: what the draft keeps as ""
 _KINDS = ("outbound_kind", "inbound_kind")
 
 
+class KnownField(forms.CharField):
+    """A partner by name, identifier or id. The value is the id, as the draft keeps it."""
+
+    def to_python(self, value: Any) -> str:
+        key = partner_key(str(value or ""))
+        return public_id("par", key) if key is not None else ""
+
+
 class IdentityForm(PartyForm):
     """Step 2: who the partner is."""
 
     groups = (Group(gettext_lazy("New or known"), ("existing",)), *PartyForm.groups)
-    existing = NamedField(
-        gettext_lazy("Partner"),
-        blank=gettext_lazy("A new partner"),
+    existing = KnownField(
+        label=gettext_lazy("Partner"),
         help_text=gettext_lazy("A known partner stays as it is; only an endpoint and an agreement are added."),
+        widget=Completing("partner", {"placeholder": gettext_lazy("A new partner")}),
     )
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        known = selectors.parties(is_own=False).filter(archived_at__isnull=True)[:MOST_CHOICES]
-        self.offer("existing", [(one.public_id, one.name) for one in known])
 
 
 class TransportForm(EndpointForm):
@@ -194,6 +199,8 @@ def _titled(one: forms.BoundField) -> str:
 def _said(one: forms.BoundField) -> str:
     if isinstance(one.field, forms.BooleanField):
         return _("yes")
+    if isinstance(one.field, KnownField):
+        return str(one.field.widget.format_value(one.value()))
     offered: Any = one.field.choices if isinstance(one.field, forms.ChoiceField) else ()
     labels = dict(offered)
     return str(labels.get(one.value(), one.value()))

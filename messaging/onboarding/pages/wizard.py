@@ -6,6 +6,7 @@ import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
+from urllib.parse import urlencode
 
 from django.contrib import messages as notices
 from django.http import Http404, HttpRequest, HttpResponse
@@ -13,8 +14,8 @@ from django.shortcuts import resolve_url
 from django.utils.translation import gettext as _
 from django.views.decorators.debug import sensitive_post_parameters, sensitive_variables
 
-from messaging.access.selectors.reach import read_id
 from messaging.console.access import actor, requires
+from messaging.console.naming import agreement_key, posted_key
 from messaging.console.rendering import page, see_other
 from messaging.exceptions import InvalidSubmission, Stale
 from messaging.journal.audit import Actor
@@ -30,9 +31,7 @@ from messaging.onboarding.services.drafts import STEPS
 from messaging.onboarding.services.making import Check, step_of, values_of
 from messaging.resource import Verb
 from messaging.resource import number as seen
-from partners import selectors as partners
 from partners.models import AgreementVersion
-from rmhub.ids import BadPublicId
 from rmhub.language import gettext_lazy
 
 LAST = len(STEPS)
@@ -92,8 +91,12 @@ def onboarding_new(request: HttpRequest) -> HttpResponse:
     context = {
         "drafts": drafts,
         "table": tables.drafts(drafts),
-        "agreements": [(one.public_id, f"{one.tpa_id} ({one.partner})") for one in partners.agreements()[:500]],
-        "errors": [(field if field == "bundle" else "", text) for field, texts in errors.items() for text in texts],
+        "given": request.POST,
+        "errors": [
+            (field if field in ("bundle", "clone_of") else "", text)
+            for field, texts in errors.items()
+            for text in texts
+        ],
         "places": [Place(n, title, "", n == 1, False) for n, title in enumerate(TITLES, 1)],
     }
     return page(request, "console/onboarding/onboarding_new.html", context, status=422 if errors else 200)
@@ -107,10 +110,9 @@ def _start(request: HttpRequest) -> OnboardingDraft:
             raise InvalidSubmission({"bundle": [_("The file is too large for a bundle.")]})
         text = file.read() if file is not None else request.POST.get("bundle", "").encode()
         return onboarding_drafts.draft_from_bundle(bundle=bundle_format.read(text), actor=actor(request))
-    try:
-        clone_of = read_id("agr", request.POST.get("clone_of", "")) if source == "clone" else None
-    except BadPublicId:
-        raise InvalidSubmission({"clone_of": [_("Choose the agreement whose terms are taken over.")]}) from None
+    clone_of = posted_key(request, "clone_of", agreement_key) if source == "clone" else None
+    if source == "clone" and clone_of is None:
+        raise InvalidSubmission({"clone_of": [_("Choose the agreement whose terms are taken over.")]})
     return onboarding_drafts.draft_create(actor=actor(request), source=source, clone_of=clone_of)
 
 
@@ -166,7 +168,7 @@ def _typed(request: HttpRequest, draft: OnboardingDraft, number: int) -> HttpRes
         onboarding_drafts.draft_reach(draft_id=draft.pk, step=number + 1)
         return see_other("console:onboarding-step", draft.public_id, number + 1)
     if request.POST.get("leave"):
-        notices.success(request, _("The draft is kept. Go on with it whenever you like."))
+        notices.success(request, _("The draft is saved. You can continue it at any time."))
         return see_other("console:onboarding-new")
     return _form(request, draft, number, texts, wrong if go_on else {}, check)
 
@@ -288,14 +290,15 @@ def _review(request: HttpRequest, draft: OnboardingDraft) -> HttpResponse:
             draft = selectors.draft(draft.public_id)
         else:
             partner = done.version.agreement.partner
+            activated = urlencode({"activated": done.version.agreement.tpa_id})
+            leave = f"{resolve_url('console:partner', partner.public_id)}?{activated}"
             if done.shown_once:
-                leave = resolve_url("console:partner", partner.public_id)
                 context = {"credential": done.credential, "party": partner, "secret": done.shown_once, "leave": leave}
                 return page(request, "console/onboarding/credential_made.html", context | {"activated": done.version})
             notices.success(
                 request, _("{partner} is set up: {version} is active.").format(partner=partner, version=done.version)
             )
-            return see_other("console:partner", partner.public_id)
+            return see_other(leave)
     check = onboarding_drafts.draft_check(draft_id=draft.pk)
     wish = values_of(draft, "transport")
     context = _around(draft, LAST) | {

@@ -197,7 +197,7 @@ def _workers_part(oldest: datetime | None, overdue: int, known: list[Presence], 
 def _lost(lost: list[datetime], known: list[Presence], at: datetime, now: datetime) -> str:
     ago = span(max(0.0, (now - at).total_seconds()))
     if len(known) == 1:
-        return _("The only worker was last heard of {time} ago: stopped, or cut off from the database.").format(
+        return _("The only worker last reported {time} ago: it is stopped, or cut off from the database.").format(
             time=ago
         )
     return ngettext(

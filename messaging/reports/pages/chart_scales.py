@@ -14,12 +14,8 @@ from messaging.journal.wording import span
 from messaging.templatetags.hub import octets, took
 from rmhub import language
 
-# Steps that people read time in: up to a minute as numbers are, then minutes, hours and days.
-_TIME_STEPS = (
-    *(10.0**power * factor for power in range(-4, 1) for factor in (1, 2, 5)),
-    *(10.0, 15.0, 30.0, 60.0, 120.0, 300.0, 600.0, 900.0, 1800.0, 3600.0, 7200.0, 14_400.0, 21_600.0, 43_200.0),
-    *(86_400.0 * days for days in (1, 2, 5, 7, 14, 30, 60, 90, 180, 365)),
-)
+# Ends and steps of a logarithmic axis of seconds, as people read time.
+_LOG_TIMES = (0.001, 0.01, 0.1, 1.0, 10.0, 60.0, 600.0, 3600.0, 36_000.0, 86_400.0 * 4, 86_400.0 * 40)
 
 
 def number(value: float | int | None) -> str:
@@ -97,18 +93,11 @@ def rough(value: float) -> str:
     return said.format(count=f"{count:.0f}" if count >= 10 else pointed(f"{count:.1f}".removesuffix(".0")))
 
 
-def ticks(greatest: float, unit: str = "", wanted: int = 4) -> list[float]:
+def ticks(greatest: float, wanted: int = 4) -> list[float]:
     """Round values from 0 to at least `greatest`, about `wanted` of them beside 0."""
     if greatest <= 0:
         return [0.0, 1.0]
-    if unit == "share" and greatest <= 1:
-        step = next(
-            one for one in (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25) if greatest / one <= wanted + 1
-        )
-    elif unit == "s":
-        step = next((one for one in _TIME_STEPS if greatest / one <= wanted + 1), _TIME_STEPS[-1])
-    else:
-        step = _round_step(greatest, wanted)
+    step = _round_step(greatest, wanted)
     count = max(1, math.ceil(round(greatest / step, 9)))
     return [round(step * index, 9) for index in range(count + 1)]
 
@@ -130,6 +119,13 @@ def log_ticks(greatest: float) -> list[float]:
     while found[-1] * 10 <= greatest:
         found.append(found[-1] * 10)
     return found
+
+
+def log_times(least: float, greatest: float) -> list[float]:
+    """Seconds that people count in, about ten times each other, from at most `least` to at least `greatest`."""
+    first = max((at for at, one in enumerate(_LOG_TIMES) if one <= least), default=0)
+    last = min((at for at, one in enumerate(_LOG_TIMES) if one >= greatest), default=len(_LOG_TIMES) - 1)
+    return list(_LOG_TIMES[first : max(last, first + 1) + 1])
 
 
 def time_labels(times: Sequence[datetime], wanted: int = 9) -> list[tuple[int, str]]:

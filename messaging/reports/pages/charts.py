@@ -7,7 +7,7 @@ is what the table says. Widths are those of a drawing 640 wide, which the page s
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -54,12 +54,22 @@ class Chart:
     body: Sequence[Sequence[str]]
 
 
-def lines(ident: str, title: str, times: Sequence[datetime], series: Sequence[Series], *, unit: str = "") -> Chart:
-    """A line each through values in time; where there is no value, the line is interrupted."""
-    axis = scales.ticks(max((value for one in series for value in one.values if value is not None), default=0), unit)
-    drawn = format_html_join("", "{}", ((_line(one, len(times), axis[-1]),) for one in series))
-    svg = _frame(ident, title, _in_words(series, unit), [_value_axis(axis, unit), drawn, _time_axis(times)])
-    return Chart(ident, title, svg, [(one.tone, one.label) for one in series], *_time_table(times, series, unit))
+def lines(ident: str, title: str, times: Sequence[datetime], series: Sequence[Series]) -> Chart:
+    """A line each through seconds in time, interrupted where there is no value.
+
+    The scale is logarithmic: beside a p99 of minutes a p50 of milliseconds would lie flat on the axis.
+    """
+    known = [value for one in series for value in one.values if value is not None and value > 0]
+    axis = scales.log_times(min(known, default=1.0), max(known, default=1.0))
+    whole = math.log(axis[-1] / axis[0])
+
+    def height(value: float) -> float:
+        return (_BASE - _TOP) * math.log(min(max(value, axis[0]), axis[-1]) / axis[0]) / whole
+
+    drawn = format_html_join("", "{}", ((_line(one, len(times), height),) for one in series))
+    grid = _grid([(_BASE - height(value), scales.short(value, "s")) for value in axis])
+    svg = _frame(ident, title, _in_words(series, "s"), [grid, drawn, _time_axis(times)])
+    return Chart(ident, title, svg, [(one.tone, one.label) for one in series], *_time_table(times, series, "s"))
 
 
 def columns(ident: str, title: str, times: Sequence[datetime], series: Sequence[Series]) -> Chart:
@@ -80,7 +90,7 @@ def columns(ident: str, title: str, times: Sequence[datetime], series: Sequence[
                 told = f"{scales.instant(at, hourly=_hourly(times))}: {scales.number(value)} {one.label}"
                 shapes.append((one.tone, _px(left), _px(top), _px(width), _px(height), told))
     drawn = _rects(shapes)
-    svg = _frame(ident, title, _in_words(series, ""), [_value_axis(axis, ""), drawn, _time_axis(times)])
+    svg = _frame(ident, title, _in_words(series, ""), [_value_axis(axis), drawn, _time_axis(times)])
     return Chart(ident, title, svg, [(one.tone, one.label) for one in series], *_time_table(times, series, ""))
 
 
@@ -254,7 +264,7 @@ def seen_widths(values: Sequence[float], room: float) -> list[float]:
     ]
 
 
-def _line(one: Series, count: int, greatest: float) -> SafeString:
+def _line(one: Series, count: int, height: Callable[[float], float]) -> SafeString:
     """The parts of a line between gaps; a value with a gap on either side is a dot."""
     step = _step(count)
     pieces: list[list[str]] = [[]]
@@ -262,7 +272,7 @@ def _line(one: Series, count: int, greatest: float) -> SafeString:
         if value is None:
             pieces.append([])
         else:
-            x, y = _LEFT + step * (index + 0.5), _BASE - (_BASE - _TOP) * value / greatest
+            x, y = _LEFT + step * (index + 0.5), _BASE - height(value)
             pieces[-1].append(f"{_px(x)},{_px(y)}")
     drawn = []
     for piece in pieces:
@@ -276,8 +286,8 @@ def _line(one: Series, count: int, greatest: float) -> SafeString:
     return format_html_join("", "{}", ((part,) for part in drawn))
 
 
-def _value_axis(axis: Sequence[float], unit: str) -> SafeString:
-    return _grid([(_BASE - (_BASE - _TOP) * value / axis[-1], scales.short(value, unit)) for value in axis])
+def _value_axis(axis: Sequence[float]) -> SafeString:
+    return _grid([(_BASE - (_BASE - _TOP) * value / axis[-1], scales.short(value, "")) for value in axis])
 
 
 def _grid(axis: Sequence[tuple[float, str]]) -> SafeString:

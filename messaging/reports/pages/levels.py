@@ -13,6 +13,9 @@ from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
 from messaging.choices import Direction
+from messaging.console.filters import named
+from messaging.console.naming import with_alike
+from messaging.models import PipelineRun
 from messaging.report_choices import Grain
 from messaging.reports.pages import chart_scales as scales
 from messaging.reports.pages import charts
@@ -21,6 +24,7 @@ from messaging.reports.selectors import figures, reports
 from messaging.reports.selectors.figures import Bucket, Stretch
 from messaging.reports.selectors.reports import Shown
 from messaging.templatetags import hub
+from partners import selectors as partners
 from rmhub.language import gettext_lazy
 
 DAY = timedelta(days=1)
@@ -51,8 +55,7 @@ def levels(request: HttpRequest, shown: Shown) -> dict[str, Any]:
     extent = figures.extent(shown.run)
     if extent is None:
         return {"nothing": True}
-    partners = figures.partners(shown.run.pk)
-    chosen = _chosen(request, partners)
+    chosen, missing = _chosen(request, shown.run)
     backwards = _backwards(request)
     begin, end = _stretch({} if backwards else request.GET, extent, chosen["grain"])
     now, before = figures.stretches(
@@ -72,7 +75,7 @@ def levels(request: HttpRequest, shown: Shown) -> dict[str, Any]:
     times = [one.at for one in now.buckets if one.at is not None]
     return {
         **chosen,
-        "partners": partners,
+        "missing": missing,
         "directions": Direction.choices,
         "backwards": backwards,
         "begin": begin,
@@ -88,15 +91,22 @@ def levels(request: HttpRequest, shown: Shown) -> dict[str, Any]:
     }
 
 
-def _chosen(request: HttpRequest, partners: list[str]) -> dict[str, str]:
-    partner = request.GET.get("partner", "")
+def _chosen(request: HttpRequest, run: PipelineRun) -> tuple[dict[str, str], str]:
+    """What is shown, and what is said of a partner whom the run does not know: it is about all of them then."""
+    wanted = named(request.GET.get("partner", ""))
+    partner, missing = wanted.party.name if wanted.party is not None else wanted.text, ""
+    if partner and not figures.has_partner(run.pk, partner):
+        missing = _("This run has no message of {name}.").format(name=partner)
+        if wanted.party is None:
+            missing = with_alike(*partners.nobody(partner))
+        partner = ""
     direction = request.GET.get("direction", "")
     grain = request.GET.get("by", "")
     return {
-        "partner": partner if partner in partners else "",
+        "partner": partner,
         "direction": direction if direction in Direction.values else "",
         "grain": grain if grain in figures.STEP else Grain.DAY.value,
-    }
+    }, missing
 
 
 def _backwards(request: HttpRequest) -> bool:
@@ -218,7 +228,7 @@ def _latency(now: Stretch, before: Stretch, times: list[datetime], against: str)
     ]
     if against and any(one.ack_p95 is not None for one in before.buckets):
         series.append(charts.Series(_("p95 before"), "tone-previous", [one.ack_p95 for one in before.buckets]))
-    return charts.lines("latency", _("Time to acknowledge"), times, series, unit="s")
+    return charts.lines("latency", _("Time to acknowledge (logarithmic scale)"), times, series)
 
 
 def _heat(shown: Shown, chosen: dict[str, str], now: Stretch, what: str) -> charts.Chart:

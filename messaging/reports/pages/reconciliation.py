@@ -14,9 +14,9 @@ from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 from django.views.decorators.csrf import csrf_exempt, csrf_protect
 
-from messaging.access.selectors.reach import read_id
 from messaging.console import cells
 from messaging.console.access import actor, requires
+from messaging.console.naming import agreement_key, partner_key, posted_key
 from messaging.console.rendering import dialog, keyset_page, page, problems, see_other
 from messaging.console.resource import Column, table
 from messaging.exceptions import ApplicationError, InvalidSubmission, Stale, TooLarge, WrongState
@@ -33,16 +33,13 @@ from messaging.reports.services import partner_logs as services
 from messaging.reports.services.actions import AUDIT_KINDS, VERDICTS, Opened, log_incidents, run_id_of
 from messaging.templatetags.hub import ago, instant, octets, state
 from partners import log_columns
-from partners import selectors as partners
 from partners.exceptions import InvalidInput
 from partners.log_columns import COLUMNS, located
-from rmhub.ids import BadPublicId
 from rmhub.language import gettext_lazy, number, pgettext_lazy
 
 SCOPE = "pipeline:run"
 _READ = "reports:read"
 _PREVIEW = 5
-_MOST_CHOICES = 500
 _OVERHEAD = 1024 * 1024
 # Our columns: what they are called in the form, and a hint.
 _LABELS: Mapping[str, tuple[str, str]] = {
@@ -282,7 +279,7 @@ def log_export(request: HttpRequest) -> HttpResponse:
     def shown() -> dict[str, Any]:
         href = reverse("console:partner-logs")
         context = {"title": _("Export our log"), "crumbs": ((href, _("Reconciliation")),), "href": href}
-        return {**context, **_choices(), "given": request.POST or request.GET}
+        return {**context, "given": request.POST or request.GET}
 
     return dialog(request, "console/reports/log_export_form.html", shown, export)
 
@@ -345,22 +342,16 @@ def _received(request: HttpRequest) -> services.Received:
 
 def _whose(request: HttpRequest) -> tuple[Any, Any]:
     """(party, agreement or None) of a form. Raises InvalidSubmission."""
-    found = []
-    for name, prefix in (("party", "par"), ("agreement", "agr")):
-        text = _text(request, name)
-        if not text and name == "party":
-            raise InvalidSubmission({"party": [_("Choose a partner.")]})
-        try:
-            found.append(read_id(prefix, text) if text else None)
-        except BadPublicId:
-            raise InvalidSubmission({name: [_("Choose one of the list.")]}) from None
-    return found[0], found[1]
+    party = posted_key(request, "party", partner_key)
+    if party is None:
+        raise InvalidSubmission({"party": [_("Choose a partner.")]})
+    return party, posted_key(request, "agreement", agreement_key)
 
 
 def _new_form(
     request: HttpRequest, given: Mapping[str, str], errors: Sequence[tuple[str, str]], *, status: int = 200
 ) -> HttpResponse:
-    context = {**_choices(), "errors": errors, "given": given, "most": _most()}
+    context = {"errors": errors, "given": given, "most": _most()}
     return page(request, "console/reports/partner_log_new.html", context, status=status)
 
 
@@ -405,13 +396,6 @@ def _head(log: PartnerLog) -> tuple[services.Head, str]:
     except OSError:
         said = _("The file is not in the lake's folder any more: submit the log again.")
         return services.Head(log.format), said
-
-
-def _choices() -> dict[str, Any]:
-    return {
-        "parties": partners.parties(is_own=False)[:_MOST_CHOICES],
-        "agreements": partners.agreements()[:_MOST_CHOICES],
-    }
 
 
 def _most() -> int:

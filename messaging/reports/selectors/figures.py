@@ -211,10 +211,9 @@ def extent(run: PipelineRun) -> tuple[datetime, datetime] | None:
     return found["first"], found["last"] + STEP[Grain.DAY]
 
 
-def partners(run_id: uuid.UUID) -> list[str]:
-    """Partners that the run has numbers of."""
-    found = ServiceLevel.objects.filter(run_id=run_id, grain=Grain.TOTAL).exclude(partner="")
-    return list(found.order_by("partner").values_list("partner", flat=True).distinct()[:500])
+def has_partner(run_id: uuid.UUID, name: str) -> bool:
+    """Whether the run has numbers of the partner."""
+    return ServiceLevel.objects.filter(run_id=run_id, grain=Grain.TOTAL, partner=name).exists()
 
 
 def stretches(

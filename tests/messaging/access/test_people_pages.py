@@ -46,6 +46,20 @@ def admin() -> Client:
     return browser(Role.ADMIN, "boss")
 
 
+def test_users_sort_by_name_and_by_their_last_log_in(admin: Client) -> None:
+    browser(Role.VIEWER, "ana")
+    User.objects.filter(username="ana").update(last_login=None)
+    User.objects.filter(username="boss").update(last_login=clock.now())
+
+    def listed(query: str) -> list[str]:
+        rows = html.fromstring(admin.get(f"/users/{query}").content).xpath("//main//tbody/tr/td[1]/a/text()")
+        return [str(row) for row in rows]
+
+    assert listed("") == ["ana", "boss"]
+    assert listed("?sort=-name") == ["boss", "ana"] == listed("?sort=-seen")
+    assert listed("?sort=seen") == ["ana", "boss"]
+
+
 def test_an_admin_makes_a_user_who_sets_a_password_and_works(admin: Client) -> None:
     group = PartnerGroup.objects.create(name="North")
     given = {

@@ -187,7 +187,7 @@ def test_an_admin_places_and_releases_a_hold(scene: World) -> None:
         ({"name": "x"}, "Say what is held"),
         ({"message_id": "m"}, "A name for the list"),
         ({"name": "x", "pair": "NO>BODY"}, "There is no pair"),
-        ({"name": "x", "party": "par_nonsense"}, "There is no such partner"),
+        ({"name": "x", "party": "par_nonsense"}, "No partner is called"),
         ({"name": "x", "from": "2026-02-02", "to": "2026-02-01"}, "before the first day"),
         ({"name": "x", "message_id": "m", "reason": "no"}, "Say why"),
     ],
@@ -246,5 +246,5 @@ def test_a_message_that_is_in_both_leads_to_the_store(scene: World) -> None:
     row = archive_scenes.archived(message.pair, message.message_id, key=message.pk, state="copied", purged_at=None)
     page = browser(Role.OPERATOR, ANA.name).get(f"/archive/{row.public_id}/")
     assert f'href="/messages/{message.public_id}/"' in page.content.decode()
-    assert "The policy lets it go from" in text(page)
+    assert "The policy can purge it from" in text(page)
     assert not marked(page, "restore")

@@ -10,6 +10,7 @@ from django.test import Client
 from lxml import html
 
 from messaging.models import Incident
+from partners.models import Party
 from tests.messaging.console.pages import DOWNLOADS, PAGES
 from tests.messaging.console.scenes import World, browser
 
@@ -56,6 +57,18 @@ def test_pages_are_fit_for_a_strict_csp_and_for_assistive_technology(scene: Worl
             assert set(reference.split()) <= ids, (name, reference)
         for form in page.xpath("//form[@method='post']"):
             assert form.xpath(".//input[@name='csrfmiddlewaretoken']"), name
+
+
+def test_no_form_lists_partners_or_agreements(scene: World) -> None:
+    """There may be thousands: they are named in fields that complete themselves. Our own parties are few."""
+    ours = {party.public_id for party in Party.objects.filter(is_own=True)}
+    fixed = {"partner"}  # of a new agreement: the one that was named before
+    for name, page in _pages(scene).items():
+        for option in page.xpath("//select/option[starts-with(@value, 'par_') or starts-with(@value, 'agr_')]"):
+            of = option.getparent().get("name")
+            assert option.get("value") in ours or of in fixed, (name, of)
+        names = set(Party.objects.filter(is_own=False).values_list("name", flat=True))
+        assert not names & {option.text_content() for option in page.xpath("//select[not(@name='partner')]/option")}
 
 
 def test_the_csp_of_a_page_allows_only_this_site(scene: World) -> None:

@@ -103,7 +103,7 @@ def test_an_empty_page_says_that_nothing_is_wrong(db: None, time: FrozenClock) -
 
 
 def test_a_group_that_is_settled_says_so(partner: PartnerSide, queue: Trigger) -> None:
-    assert "Nothing is left in this group." in _words(browser(), _group(queue))
+    assert "This group is empty now." in _words(browser(), _group(queue))
     assert browser().get("/in-doubt/trg_00/x/").status_code == 404
 
 
@@ -139,7 +139,7 @@ def test_a_group_is_settled_by_a_job_after_its_plan_was_confirmed(partner: Partn
     assert "0 of 3" in _words(client, f"/jobs/{job.public_id}/")
     jobs.run_due()
     assert "3 of 3" in _words(client, f"/jobs/{job.public_id}/")
-    assert "Nothing is left in this group." in _words(client, _group(queue))
+    assert "This group is empty now." in _words(client, _group(queue))
     assert set(AuditEntry.objects.filter(verb="delivery.mark_processed").values_list("actor", flat=True)) == {"olga"}
 
 

@@ -75,6 +75,27 @@ def test_the_list_begins_with_what_is_suspended_and_counts_what_waits(partner: P
     assert "No trigger matches" in _words(browser(), "/triggers/?q=nothing")
 
 
+def _listed(client: Client, query: str) -> list[str]:
+    page = _page(client, f"/triggers/{query}")
+    return page.xpath("//tr[@data-testid='trigger-row']//a[contains(@id, 'trigger-')]/text()")
+
+
+def test_the_list_is_narrowed_to_a_partner_and_sorts(partner: PartnerSide, time: FrozenClock) -> None:
+    party, other = partner.outbound.partner, partner_side().outbound.partner
+    client = browser()
+    for name, given in (("mine", {"party_id": party.pk}), ("theirs", {"party_id": other.pk}), ("all", {})):
+        trigger_for(partner, name, **({"party_id": None} | given))
+    by_agreement = trigger_for(partner, "agreed", agreement_id=partner.terms.agreement_id)
+    Trigger.objects.filter(name="mine").update(last_success_at=clock.now())
+    assert _listed(client, f"?partner={party.public_id}") == [by_agreement.name, "all", "mine"]
+    assert "No partner is called Nobody" in _words(client, "/triggers/?partner=Nobody")
+    assert _listed(client, "?sort=-name") == ["theirs", "mine", "all", "agreed"]
+    assert _listed(client, "?sort=-last_success")[0] == "mine"
+    heads = _page(client, "/triggers/?sort=-name").xpath("//th[@aria-sort]")
+    assert [(head.text_content().strip(), head.get("aria-sort")) for head in heads] == [("Trigger", "descending")]
+    assert heads[0].xpath(".//a/@href") == ["?sort=name"]
+
+
 def test_a_suspended_trigger_says_why_what_waits_and_when_its_monitor_is_asked(
     partner: PartnerSide, time: FrozenClock
 ) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Any
+from urllib.parse import quote_plus
 
 import pytest
 from django.core.files.uploadedfile import SimpleUploadedFile
@@ -15,6 +16,7 @@ from rmhub.roles import Role
 from tests.messaging.api.client import Api, make_token, make_user, submission
 from tests.messaging.console.scenes import browser, iban_mask, invoice_attribute
 from tests.messaging.factories import ACTION, SERVICE, PartnerSide, link, partner_side, work
+from tests.partners.factories import make_agreement
 
 pytestmark = pytest.mark.django_db
 
@@ -52,7 +54,7 @@ def ended(partner: PartnerSide, content: str = ORDER, **values: Any) -> Message:
 def test_a_person_chooses_the_agreement_and_sends_a_text() -> None:
     partner = partner_side()
     person = browser(Role.OPERATOR)
-    offered = html.fromstring(person.get("/messages/new/").content).xpath("//select[@name='agreement']/option/@value")
+    offered = html.fromstring(person.get("/messages/new/").content).xpath("//a[@data-testid='offered']/text()")
     assert partner.terms.tpa_id in offered
     answer = person.post(address(partner), fields(document_id="order-1"))
     assert answer.status_code == 303, said(answer)
@@ -64,6 +66,35 @@ def test_a_person_chooses_the_agreement_and_sends_a_text() -> None:
     assert (bytes(payload.content or b""), payload.content_type) == (ORDER.encode(), "application/xml")
     entry = AuditEntry.objects.get(verb="message.send")
     assert (entry.reason, entry.after["message_id"]) == ("They asked for it.", message.message_id)
+
+
+def test_a_partner_is_named_instead_of_its_agreement() -> None:
+    partner = partner_side()
+    person, party = browser(Role.OPERATOR), partner.outbound.partner
+    page = html.fromstring(person.get(f"/partners/{party.public_id}/").content)
+    (sends,) = page.xpath("//a[@data-testid='send']/@href")
+    (tests,) = page.xpath("//a[@data-testid='send-test']/@href")
+    assert person.get(sends)["Location"] == f"?agreement={quote_plus(partner.terms.tpa_id)}"
+    assert "test=1" in person.get(tests)["Location"]
+    assert person.get("/messages/new/", {"agreement": party.name.upper()}).status_code == 302
+    second = make_agreement(partner=party, tpa_id="tpa:second")
+    several = html.fromstring(person.get(tests).content).xpath("//a[@data-testid='offered']")
+    assert {one.text for one in several} == {partner.terms.tpa_id, second.agreement.tpa_id}
+    assert all("test=1" in one.get("href") for one in several)
+
+
+def test_nobody_of_that_name_has_an_agreement() -> None:
+    partner = partner_side()
+    answer = browser(Role.OPERATOR).get("/messages/new/", {"agreement": partner.outbound.partner.name[:4]})
+    assert answer.status_code == 422
+    (said,) = html.fromstring(answer.content).xpath("//*[@data-testid='missing']")
+    assert "no agreement is in force" in said.text_content() and said.xpath(".//a")[0].text == partner.outbound.partner.name
+
+
+def test_who_may_not_send_is_offered_nothing_on_the_page_of_a_partner() -> None:
+    party = partner_side().outbound.partner
+    page = html.fromstring(browser(Role.VIEWER).get(f"/partners/{party.public_id}/").content)
+    assert not page.xpath("//a[@data-testid='send'] | //a[@data-testid='send-test']")
 
 
 def test_two_presses_of_one_form_send_one_document() -> None:
@@ -123,7 +154,7 @@ def test_who_may_not_write_sends_nothing() -> None:
     person = browser(Role.VIEWER)
     assert person.post(address(partner), fields()).status_code == 403
     assert b'data-testid="send"' not in person.get("/messages/").content
-    assert browser(Role.OPERATOR).get("/messages/new/?agreement=tpa:none").status_code == 404
+    assert browser(Role.OPERATOR).get("/messages/new/?agreement=tpa:none").status_code == 422
 
 
 # --- corrected ---

@@ -112,6 +112,10 @@ def test_from_nothing_to_an_active_agreement(admin: Client, ours: Endpoint) -> N
     assert registry.current().outbound_authorization(party.pk, clock.now()) == basic("hub", "their password")
     entry = AuditEntry.objects.get(verb="agreement.activate")
     assert entry.reason == "go-live"
+    (following,) = html.fromstring(done.content).xpath("//a[@data-testid='done']/@href")
+    (tried,) = html.fromstring(admin.get(following).content).xpath("//a[@data-testid='next-send-test']/@href")
+    form = html.fromstring(admin.get(tried).content)
+    assert "This is a test document" in form.xpath("//textarea[@name='text']")[0].text_content()
 
 
 def test_an_application_that_takes_part_in_transactions(admin: Client, ours: Endpoint) -> None:

@@ -128,6 +128,14 @@ def test_an_identifier_is_written_with_a_space_or_a_colon(admin: Client, text: s
     assert (one.context, one.value) == ("DUNS", "300441")
 
 
+def test_a_form_leads_to_who_has_an_identifier(admin: Client) -> None:
+    owner = make_party("Globex")
+    taken = owner.identifiers.get()
+    answer = change(admin, "/partners/add/", name="Initech", identifiers=f"{taken.context} {taken.value}")
+    (link,) = html.fromstring(answer.content).xpath("//a[@data-testid='owner']")
+    assert (link.get("href"), link.text) == (f"/partners/{owner.public_id}/", "Open Globex")
+
+
 def test_somebody_else_was_faster(admin: Client) -> None:
     party = make_party("Globex")
     url = f"/partners/{party.public_id}/edit/"
@@ -287,13 +295,34 @@ def test_their_certificate_tells_its_own_end(admin: Client) -> None:
 # ---- agreements
 
 
+def _ends(page: Any) -> set[str]:
+    return set(page.xpath("//select[@name='own_endpoint' or @name='partner_endpoint']/option[@value!='']/@value"))
+
+
+def test_an_agreement_offers_the_endpoints_of_its_parties_only(admin: Client) -> None:
+    own, partner, router = make_party("Us", own=True), make_party("Globex"), make_party("Router")
+    ours, theirs, of_router = make_endpoint(own), make_endpoint(partner), make_endpoint(router)
+    asks = tree(admin, "/agreements/new/")
+    assert asks.xpath("//input[@name='partner']") and not _ends(asks)
+    missing = admin.get("/agreements/new/", {"partner": "Glob"})
+    assert missing.status_code == 422 and "Did you mean Globex?" in missing.content.decode()
+    assert _ends(tree(admin, "/agreements/new/?partner=globex")) == {ours.public_id, theirs.public_id}
+    by_hop = _ends(tree(admin, "/agreements/new/?partner=globex&through=Router"))
+    assert by_hop == {ours.public_id, theirs.public_id, of_router.public_id}
+    draft = make_agreement(own_party=own, partner=partner, activate=False)
+    edit = f"/agreements/{draft.agreement.public_id}/v/1/edit/"
+    known = {draft.own_endpoint.public_id, draft.partner_endpoint.public_id, ours.public_id, theirs.public_id}
+    assert _ends(tree(admin, edit)) == known
+    assert of_router.public_id in _ends(tree(admin, f"{edit}?through=Router"))
+
+
 def test_an_agreement_from_its_draft_to_a_second_version(admin: Client, time: FrozenClock) -> None:
     own, partner = make_party("Us", own=True), make_party("Globex")
     ours, theirs = make_endpoint(own), make_endpoint(partner)
     ends = {"own_party": own, "partner": partner, "own_endpoint": ours, "partner_endpoint": theirs}
     made = change(
         admin,
-        "/agreements/new/",
+        f"/agreements/new/?partner={partner.public_id}",
         tpa_id="tpa:us-globex",
         services="urn:orders | * | both\nurn:invoices | Invoice | send",
         **{name: one.public_id for name, one in ends.items()},

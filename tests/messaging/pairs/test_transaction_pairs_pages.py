@@ -169,7 +169,7 @@ def test_an_agreement_of_transactions_is_made_on_its_form(time: FrozenClock) -> 
     ours = make_endpoint(make_party(own=True), "https://hub.example/ws-tx")
     theirs = make_endpoint(make_party("Shop"), "https://shop.example/transactions")
     client = browser(Role.ADMIN)
-    form = filled(client, "/agreements/new/")
+    form = filled(client, f"/agreements/new/?partner={theirs.party.public_id}")
     given = {
         "tpa_id": "tpa:transactions",
         "own_party": ours.party.public_id,

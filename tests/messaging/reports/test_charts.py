@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from datetime import UTC, datetime, timedelta
 
@@ -35,7 +36,7 @@ def _rects(chart: Chart) -> list[dict[str, float]]:
 
 def _all() -> list[Chart]:
     return [
-        charts.lines("l", "Lines", DAYS, [Series("p50", "tone-p50", [1.0, None, 2.0, 3.0])], unit="s"),
+        charts.lines("l", "Lines", DAYS, [Series("p50", "tone-p50", [1.0, None, 2.0, 3.0])]),
         charts.columns("c", "Columns", DAYS, [Series("ok", "tone-good", [1, 2, 0, 4])]),
         charts.pareto("p", "Pareto", [("read timeout <b>", 9, 0.9), ("refused", 1, 1.0)]),
         charts.histogram("h", "Histogram", {2: 3, 16: 100}, marks=[("In force:", "tone-bad", 60.0)]),
@@ -81,15 +82,29 @@ def test_a_line_is_interrupted_where_there_is_no_value() -> None:
     (line,) = _points(chart)
     assert len(line) == 2, "the last value stands alone, as a dot"
     assert len(_drawn(chart).findall(".//circle")) == 1
-    assert [row[1] for row in chart.body] == ["1", "2", "—", "4"]
+    assert [row[1] for row in chart.body] == ["1.00 s", "2.00 s", "—", "4.00 s"]
 
 
-def test_heights_of_a_line_are_in_proportion() -> None:
-    chart = charts.lines("l", "L", DAYS, [Series("p50", "tone-p50", [0.0, 1.0, 2.0, 4.0])])
-    heights = [192 - y for _, y in _points(chart)[0]]
-    assert heights[0] == 0
-    assert heights[2] == pytest.approx(2 * heights[1], abs=0.2)
-    assert heights[3] == pytest.approx(4 * heights[1], abs=0.2)
+def test_lines_of_seconds_and_of_minutes_are_both_seen_on_one_scale() -> None:
+    series = [Series("p50", "tone-p50", [0.02, 0.2, 0.0, 0.04]), Series("p99", "tone-p99", [90.0, 90.0, 90.0, 300.0])]
+    fast, slow = _points(charts.lines("l", "L", DAYS, series))
+    heights = [192 - y for _, y in fast]
+    assert heights[1] - heights[0] == pytest.approx(180 / math.log10(600 / 0.01), abs=0.2), "ten times as long"
+    assert heights[2] == 0 and min(192 - y for _, y in slow) > 120
+    assert 0 < heights[3] - heights[0] < heights[1] - heights[0]
+
+
+@pytest.mark.parametrize(
+    ("least", "greatest", "axis"),
+    [
+        (0.02, 300.0, [0.01, 0.1, 1.0, 10.0, 60.0, 600.0]),
+        (1.0, 1.0, [1.0, 10.0]),
+        (1e-9, 1e12, list(scales.log_times(1e-9, 1e12))),
+    ],
+)
+def test_an_axis_of_times_reaches_around_its_values(least: float, greatest: float, axis: list[float]) -> None:
+    found = scales.log_times(least, greatest)
+    assert found == axis and found == sorted(set(found)) and len(found) > 1
 
 
 def test_columns_stack_and_sum_to_their_whole() -> None:
@@ -151,20 +166,9 @@ def test_bars_of_different_units_are_compared_each_by_itself() -> None:
     assert widths[2] == pytest.approx(widths[1], abs=0.2)
 
 
-@pytest.mark.parametrize(
-    ("greatest", "unit", "last"),
-    [
-        (0, "", 1),
-        (1, "", 1),
-        (7, "", 8),
-        (19_240, "", 20_000),
-        (0.031, "s", 0.04),
-        (130, "s", 150),
-        (0.4, "share", 0.4),
-    ],
-)
-def test_an_axis_ends_at_a_round_value_that_holds_all(greatest: float, unit: str, last: float) -> None:
-    found = scales.ticks(greatest, unit)
+@pytest.mark.parametrize(("greatest", "last"), [(0, 1), (1, 1), (7, 8), (19_240, 20_000)])
+def test_an_axis_ends_at_a_round_value_that_holds_all(greatest: float, last: float) -> None:
+    found = scales.ticks(greatest)
     assert found[0] == 0
     assert found[-1] == pytest.approx(last)
     assert found[-1] >= greatest
@@ -174,10 +178,9 @@ def test_an_axis_ends_at_a_round_value_that_holds_all(greatest: float, unit: str
 @pytest.mark.parametrize("power", range(-4, 9))
 def test_axes_of_all_sizes_have_few_ticks(power: int) -> None:
     for factor in (1, 1.7, 3.3, 9.9):
-        for unit in ("", "s"):
-            found = scales.ticks(factor * 10**power, unit)
-            assert found[-1] >= factor * 10**power * 0.999999
-            assert len(found) <= 7 or unit == "s", (factor * 10**power, found)
+        found = scales.ticks(factor * 10**power)
+        assert found[-1] >= factor * 10**power * 0.999999
+        assert len(found) <= 7, (factor * 10**power, found)
 
 
 def test_numbers_as_people_read_them() -> None:

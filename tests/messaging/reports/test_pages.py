@@ -196,7 +196,7 @@ def test_attainment_names_the_targets_that_are_missed(reports: dict[str, Pipelin
     rows = scenes.sla_rows()
     rows["months"] = [row for row in rows["months"] if row["missed"] < 100]
     scenes.publish("sla", rows)
-    assert "kept so far as the data go" in _text(_page("/reports/sla/"), "verdict")
+    assert "are met so far" in _text(_page("/reports/sla/"), "verdict")
     scenes.publish("sla", {"months": []})
     assert "No document in the range had a target." in _page("/reports/sla/").text_content()
 
@@ -294,7 +294,7 @@ def test_levels_compare_equal_stretches_of_whole_weeks(reports: dict[str, Pipeli
     charts = page.xpath("//section[contains(@class, 'chart-card')]")
     titles = [chart.xpath(".//h2/text()")[0] for chart in charts]
     assert titles == [
-        *("Messages by outcome", "Time to acknowledge", "Messages by hour (UTC)"),
+        *("Messages by outcome", "Time to acknowledge (logarithmic scale)", "Messages by hour (UTC)"),
         *("The most frequent errors", "Outcomes of documents in doubt"),
     ]
     latency = charts[1]

@@ -116,8 +116,8 @@ def test_the_same_log_again_leads_to_the_one_that_is_there(client: Client, partn
         (b"", {}, "is empty"),
         ("MsgId".encode("utf-16"), {}, "UTF-16"),
         (THEIRS, {"party": ""}, "Choose a partner"),
-        (THEIRS, {"party": "x"}, "Choose one of the list"),
-        (THEIRS, {"agreement": "agr_0192f3f2f3e47a5fb0c1d2e3f4a5b6c7"}, "no such agreement"),
+        (THEIRS, {"party": "x"}, "No partner is called"),
+        (THEIRS, {"agreement": "agr_0192f3f2f3e47a5fb0c1d2e3f4a5b6c7"}, "There is no agreement"),
         (THEIRS, {"from": "2026-02-01", "to": "2026-01-01"}, "before the first day"),
     ],
 )

@@ -19,7 +19,7 @@ pytestmark = pytest.mark.django_db
 
 
 def test_it_is_offered(browser: Client, openapi: dict[str, Any]) -> None:
-    form = browser.get(reverse("console:agreement-new")).content.decode()
+    form = browser.get(reverse("console:agreement-new"), {"partner": make_party().name}).content.decode()
     assert 'value="letter"' in form and "Letters" in form
     names = openapi["components"]["schemas"]["AgreementBodyRequest"]["properties"]["profile"]["enum"]
     assert names == ["ebxml", "repeatable", "stream", "wsat", "letter"]

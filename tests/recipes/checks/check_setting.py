@@ -28,7 +28,7 @@ def test_it_is_described(openapi: dict[str, Any]) -> None:
 
 def test_it_is_changed_shown_and_told_apart(admin: Api, browser: Client) -> None:
     agreement = make_agreement().agreement
-    form = browser.get(reverse("console:agreement-new")).content.decode()
+    form = browser.get(reverse("console:agreement-new"), {"partner": agreement.partner.name}).content.decode()
     assert "Pause before a greeting" in form and "It does nothing." in form and 'name="greeting_pause"' in form
     admin.post(f"/agreements/{agreement.public_id}/versions", {"reason": "a greeting"})
     path = f"/agreements/{agreement.public_id}/versions/2"
