@@ -163,9 +163,8 @@ class World:
     def _choices(self) -> list[tuple[Hub, Worker | None, Process | None]]:
         """What could go on right now: processes that run, and those that would be started."""
         self.processes = [entry for entry in self.processes if entry[1] is None or entry[1].alive]
-        now = self.seconds()
         found: list[tuple[Hub, Worker | None, Process | None]] = [
-            entry for entry in self.processes if entry[1] is None or entry[1].until <= now
+            entry for entry in self.processes if entry[1] is None or entry[1].runs
         ]
         for hub in self.hubs.values():
             if hub.up:
@@ -173,7 +172,7 @@ class World:
                     found.append((hub, None, None))
                 due = hub.next_due()
                 if due is not None and due <= self.now:
-                    found += [(hub, worker, None) for worker in hub.workers.living if worker.until <= now]
+                    found += [(hub, worker, None) for worker in hub.workers.living if worker.runs]
         return found
 
     def _run(self, hub: Hub, owner: Worker | None, process: Process | None) -> None:
