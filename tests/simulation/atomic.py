@@ -18,9 +18,10 @@ from messaging.protocol.atomic import coordinator
 from messaging.protocol.atomic.coordinator import Kind, Transaction
 from messaging.protocol.atomic.words import FaultCode, Note, Phase, Protocol, Seat, Vote
 from tests.simulation.atomic_nodes import INITIATOR, Build, CoordinatorNode, Node, P, ParticipantNode, Word
+from tests.simulation.workers import Fault, Trouble
 
 D, V = Protocol.DURABLE, Protocol.VOLATILE
-EVENTS_TO_HEAL = 3000
+EVENTS_TO_HEAL = 6000
 PLANS = (P.WORK_PREPARED,) * 22 + (P.WORK_READ_ONLY,) * 4 + (P.WORK_FAILED,)
 
 
@@ -39,11 +40,14 @@ class Weather:
 
 @dataclass
 class AtomicWorld:
-    """One run; `play` raises Broken. `crash_at`: where, in a calm run, the one crash comes (1 is the first act)."""
+    """One run; `play` raises Broken. `crash_at`: where, in a calm run, the one crash comes (1 is the first act).
+    `fault`: that happens, in a calm run, to the workers of the coordinator, which is a hub.
+    """
 
     seed: int
     build: Build = field(default_factory=Build)
     crash_at: int | None = None
+    fault: Fault | None = None
 
     def __post_init__(self) -> None:
         self.chance = chance = random.Random(self.seed)
@@ -64,10 +68,12 @@ class AtomicWorld:
             write=chance.choice((0, 0, 0, 0.1)),
         )
         self.points = 0
-        if self.crash_at is not None:
+        if self.crash_at is not None or self.fault is not None:
             self.weather = Weather()
         self.version = chance.choice(("2004/10", "2006/06"))
-        self.root = CoordinatorNode(self, "root", rows=chance.random() < 0.5, fragile=chance.choice((0, 0.3, 1, 3)))
+        self.root = CoordinatorNode(
+            self, "root", rows=chance.random() < 0.5 or self.fault is not None, fragile=chance.choice((0, 0.3, 1, 3))
+        )
         self.root.transaction = Transaction(version=self.version)
         self.nodes: dict[str, Node] = {"root": self.root}
         self.participants: list[ParticipantNode] = []
@@ -150,16 +156,18 @@ class AtomicWorld:
         self.count += 1
         heapq.heappush(self.events, (self.now + seconds, self.count, what))
 
-    def send(self, sender: str, to: str, word: Word) -> None:
-        """On its way: late, twice, or never; lost where nobody listens."""
+    def send(self, sender: str, to: str, word: Word) -> bool:
+        """On its way: late, twice, or never; lost where nobody listens. What the sender hears of that."""
         self.seen[word] += 1
         if word is FaultCode.UNKNOWN_TRANSACTION and self.protocol_of(to) is D:
             self.broken(f"{to} is durable and is told UnknownTransaction")
         chance, weather = self.chance, self.weather
-        if chance.random() >= weather.loses:
+        arrives = chance.random() >= weather.loses
+        if arrives:
             self.later(chance.uniform(0, weather.delay), lambda: self.arrive(sender, to, word))
         if chance.random() < weather.repeats:
             self.later(chance.uniform(0, 20 * weather.delay), lambda: self.arrive(sender, to, word))
+        return arrives and chance.random() >= weather.loses
 
     def arrive(self, sender: str, to: str, word: Word) -> None:
         if to == INITIATOR:
@@ -244,6 +252,9 @@ class AtomicWorld:
         while self.events and self.events[0][0] < storm:
             self.one_event()
         self.weather = Weather()
+        for node in (self.root, self.sub):
+            if node is not None:
+                node.workers.trouble = Trouble()
         for _ in range(EVENTS_TO_HEAL):
             if not self.events:
                 break
@@ -251,7 +262,7 @@ class AtomicWorld:
             if self.count % 20 == 0 and self.doubts:
                 self.settle_doubts()
         self.settle_doubts()
-        while self.events and self.count < 20_000:
+        while self.events and self.count < 60_000:
             self.one_event()
         self.at_the_end()
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 from messaging.protocol.atomic import coordinator, participant, phases
 from messaging.protocol.atomic.coordinator import ActKind, Kind, Partaker, Transaction
@@ -17,6 +17,7 @@ from messaging.protocol.atomic.participant import Taking
 from messaging.protocol.atomic.transaction import wait
 from messaging.protocol.atomic.words import ENDED, FaultCode, Note, Phase, Protocol, Seat, Vote
 from messaging.protocol.errors import IllegalTransition
+from tests.simulation.workers import Attempt, Fault, Handing, Process, Trouble, Worker, Workers
 
 if TYPE_CHECKING:
     from tests.simulation.atomic import AtomicWorld
@@ -25,6 +26,7 @@ Word = Note | FaultCode
 P = participant.Kind
 PA = participant.ActKind
 INITIATOR = "i"
+ROW_LEASE = 30.0  # seconds
 OF_SUPERIOR = {
     Note.PREPARE: Kind.SUPERIOR_PREPARE,
     Note.COMMIT: Kind.SUPERIOR_COMMIT,
@@ -57,6 +59,8 @@ class Build:
     record_first: bool = True
     keeps_votes: bool = True
     waits_for_outcome: bool = True
+    checks_whose_outcome_it_is: bool = True
+    handing: Handing = Handing()  # noqa: RUF009  (frozen)
 
 
 class Crash(Exception):
@@ -245,14 +249,44 @@ class ParticipantNode(Node):
             self.became("aborted")  # what was not prepared is gone
 
 
+@dataclass(eq=False)
+class Posted:
+    """A message in the outbox of a hub: due, sending, or done with."""
+
+    to: str
+    word: Word
+    awaits: bool
+    state: str = "due"
+    attempts: int = 0
+    due_at: float = 0.0
+    attempt: Attempt | None = None
+
+
+class Job(NamedTuple):
+    row: Posted
+    number: int
+
+
 @dataclass
 class CoordinatorNode(Node):
-    """`rows`: every step is committed as a whole. Otherwise there is a log, of commit records only."""
+    """`rows`: every step is committed as a whole, with what it sends, which workers take from there. Otherwise there is
+    a log, of commit records only.
+    """
 
     rows: bool = True
     transaction: Transaction | None = None
     log: tuple[Partaker, ...] | None = None
     awaiting: dict[str, tuple[Note, int]] = field(default_factory=dict)
+    outbox: list[Posted] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        chance, world = self.world.chance, self.world
+        trouble = Trouble.drawn(chance) if self.rows else Trouble()
+        continues = chance.random() < 0.7 or world.fault is not None
+        fault = Fault() if world.crash_at is not None or world.fault is not None else None
+        if world.fault is not None and not self.superior:
+            fault = world.fault
+        self.workers = Workers(self, chance, world.build.handing, trouble, fault, continues=continues)
 
     def feed(self, event: coordinator.Event) -> None:
         if self.transaction is None:
@@ -268,9 +302,9 @@ class CoordinatorNode(Node):
             self.world.record(self, before, after)
             for act in done.acts:
                 self.note(act)
-            self.may_crash()  # committed, and not yet on the wire
             for act in done.acts:
                 self.do(act)
+            self.may_crash()  # committed, and not yet handed over
             return
         self.may_crash()
         writes = after.decided and not before.decided
@@ -297,20 +331,23 @@ class CoordinatorNode(Node):
             self.awaiting[act.key] = (act.note, self.awaiting[act.key][1])
         elif act.kind is ActKind.STOP:
             self.awaiting.pop(act.key, None)
+            for row in self.outbox:
+                if row.to == (act.key or self.superior) and row.awaits:
+                    row.state = "done"
 
     def do(self, act: coordinator.Act) -> None:
         self.world.seen[act.kind] += 1
         if act.kind is ActKind.SEND and act.note is not None:
             self.world.sends(self, act.key, act.note)
-            self.world.send(self.name, act.key, act.note)
+            self.post(act.key, act.note, awaits=act.awaits)
         elif act.kind is ActKind.OUTCOME and act.note is not None:
-            self.world.send(self.name, act.key, act.note)
+            self.post(act.key, act.note)
         elif act.kind is ActKind.VOTE and act.note is not None:
-            self.world.send(self.name, self.superior, act.note)
+            self.post(self.superior, act.note, awaits=act.awaits)
         elif act.kind is ActKind.ANSWER and act.note is not None:
-            self.world.send(self.name, act.key, act.note)
+            self.post(act.key, act.note)
         elif act.kind is ActKind.FAULT and act.fault is not None:
-            self.world.send(self.name, act.key or self.superior, act.fault)
+            self.post(act.key or self.superior, act.fault)
         elif act.kind is ActKind.DOUBT:
             self.world.doubts.add(act.key or self.name)
         elif act.kind is ActKind.DECIDE:
@@ -320,6 +357,88 @@ class CoordinatorNode(Node):
             settled = self.transaction is not None and self.transaction.settled is not None
             if not self.rows or (self.world.chance.random() < 0.3 and not settled):  # forgotten altogether
                 self.transaction = None
+
+    # The outbox, and what its workers ask of the store (`workers.Store`)
+
+    def post(self, to: str, word: Word, *, awaits: bool = False) -> None:
+        """Sent by whoever has decided it, or, in a hub, claimed in the transaction that has, or else found by looking.
+
+        An open one that awaits an answer goes again instead of a new one.
+        """
+        if not self.rows:
+            self.world.send(self.name, to, word)
+            return
+        for row in self.outbox:
+            if awaits and row.awaits and row.state != "done" and (row.to, row.word) == (to, word):
+                row.due_at = min(row.due_at, self.world.now) if row.state == "due" else row.due_at
+                self.workers.look_in(0)
+                return
+        row = Posted(to, word, awaits, due_at=self.world.now)
+        self.outbox.append(row)
+        seat = self.workers.seat()
+        if seat is None:
+            self.workers.look_in(0.5)
+        else:
+            self.start(None, self.workers.hand_over([self.begin(row, seat)]))
+
+    def begin(self, row: Posted, worker: Worker, *, in_hand: bool = False) -> Attempt:
+        row.state, row.attempts = "sending", row.attempts + 1
+        row.attempt = self.workers.claimed(Job(row, row.attempts), worker, in_hand=in_hand)
+        self.due(row, ROW_LEASE)
+        return row.attempt
+
+    def due(self, row: Posted, seconds: float) -> None:
+        row.due_at = self.world.now + seconds
+        self.later(seconds, lambda: self.workers.look_in(0))
+
+    def seconds(self) -> float:
+        return self.world.now
+
+    def later(self, seconds: float, what: Callable[[], object]) -> None:
+        self.world.later(seconds, what)
+
+    def start(self, owner: Worker | None, process: Process) -> None:
+        self.workers.run(owner, process)
+
+    def broken(self, text: str) -> NoReturn:
+        self.world.broken(text)
+
+    def waits_for(self, job: Job) -> bool:
+        return job.row.state == "sending" and job.row.attempts == job.number
+
+    def renew(self, job: Job) -> None:
+        self.due(job.row, ROW_LEASE)
+
+    def release(self, job: Job) -> None:
+        self.due(job.row, 0)
+
+    def claim(self, worker: Worker) -> list[Attempt]:
+        claimed = []
+        for row in self.outbox:
+            if row.state == "done" or row.due_at > self.world.now:
+                continue
+            if row.state == "sending" and row.attempt is not None:
+                self.workers.lease_over(row.attempt)
+            claimed.append(self.begin(row, worker, in_hand=True))
+        return claimed
+
+    def talk(self, worker: Worker, attempt: Attempt) -> None:
+        row: Posted = attempt.job.row
+        taken = self.world.send(self.name, row.to, row.word)
+        self.workers.came(worker, attempt, taken)
+
+    def record(self, outcomes: Sequence[tuple[Attempt, Any]]) -> list[Attempt]:
+        for attempt, taken in outcomes:
+            row: Posted = attempt.job.row
+            if not self.waits_for(attempt.job):
+                self.world.seen["overtaken"] += 1
+                if self.world.build.checks_whose_outcome_it_is or row.state != "sending":
+                    continue
+                self.broken(f"{row.word} to {row.to} is moved by the outcome of another attempt")
+            row.state = "done" if taken else "due"
+            if not taken:
+                self.due(row, wait(row.attempts, 3, 20))
+        return []
 
     def decide(self) -> None:
         """What the coordinator does itself, and the record."""
@@ -339,7 +458,7 @@ class CoordinatorNode(Node):
         self.world.seen["again"] += 1
         self.remind(key)
         if not key:
-            self.world.send(self.name, self.superior, self.awaiting[key][0])
+            self.post(self.superior, self.awaiting[key][0], awaits=True)
         else:
             self.feed(coordinator.Event(Kind.RESEND, key))
 
@@ -367,7 +486,7 @@ class CoordinatorNode(Node):
         if above:
             for told in self.world.build.forgotten(note):
                 if told.note is not None:
-                    self.world.send(self.name, sender, told.note)
+                    self.post(sender, told.note)
             return
         protocol = self.world.protocol_of(sender) if self.world.chance.random() < 0.5 else None
         for act in self.world.build.unknown(note, protocol):
@@ -389,11 +508,13 @@ class CoordinatorNode(Node):
         return self.transaction is not None and self.transaction.partaker(name) is not None
 
     def lose_memory(self) -> None:
+        self.workers.go_down()
         if not self.rows:
             self.transaction = None
             self.awaiting.clear()
 
     def restart(self) -> None:
+        self.workers.come_up()
         if self.rows:
             for key in list(self.awaiting):
                 self.remind(key)

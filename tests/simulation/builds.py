@@ -18,6 +18,7 @@ from messaging.protocol.acceptance import (
     decide,
 )
 from messaging.protocol.pair_state import Flow, PairState
+from tests.simulation.workers import Handing
 
 
 def _sequence_only(state: InboundState, received: Received, policy: AcceptancePolicy) -> Decision:
@@ -50,8 +51,7 @@ class Build:
     leases_what_it_claims: bool = True
     checks_whose_outcome_it_is: bool = True
     checks_what_is_acknowledged: bool = True
-    drops_what_it_has: bool = True
-    renews_what_comes_late: bool = True
+    handing: Handing = Handing()  # noqa: RUF009  (frozen)
     number_after_skip: str = "starts at 1"  # or "goes on", "is used again"
 
     def may_start_next(self, pair: PairState) -> bool:
@@ -83,8 +83,6 @@ MISTAKES: dict[str, Mistake] = {
     "claims without a lease": Mistake(Build(leases_what_it_claims=False), "due"),
     "any outcome moves the pair": Mistake(Build(checks_whose_outcome_it_is=False), "in flight at once"),
     "any acknowledgement completes": Mistake(Build(checks_what_is_acknowledged=False), "not stored"),
-    "sends what was handed over twice": Mistake(Build(drops_what_it_has=False), "the same attempt"),
-    "sends what was handed over long ago": Mistake(Build(renews_what_comes_late=False), "that of somebody else"),
     "the number goes on after a skip": Mistake(Build(number_after_skip="goes on"), "invariant 9"),
     "a skipped number is used again": Mistake(Build(number_after_skip="is used again"), "invariant 9"),
     # Why invariants 9 and 4 (E13) are what they are: without both, a message is acknowledged away.

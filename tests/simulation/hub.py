@@ -2,17 +2,17 @@
 
 Each method is one transaction: it runs whole or not at all, and what it leaves behind survives every crash. They
 follow the rooms of messaging: submitting, claiming (`claim`), recording (`record`), accepting and answering (`accept`),
-operating (`act`, `cancel`, `move_gate`); one outbound and one inbound pair. Where a hub continues (`continues`),
-submitting and accepting claim what follows, for the worker that lives, and return it to be handed over.
+operating (`act`, `cancel`, `move_gate`); one outbound and one inbound pair. Where a hub continues, submitting and
+accepting claim what follows, for a worker that is there, and return it to be handed over (`workers`).
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 from messaging.protocol.acceptance import AcceptancePolicy, InboundState, Received, Verdict
 from messaging.protocol.envelope import Semantics
@@ -32,12 +32,13 @@ from messaging.protocol.pair_state import (
 )
 from messaging.protocol.sender import step
 from tests.simulation.builds import RIGHT, Build
-from tests.simulation.judge import Judge
+from tests.simulation.judge import Broken, Judge
+from tests.simulation.workers import Attempt, Process, Worker, Workers
+
+if TYPE_CHECKING:
+    from tests.simulation.world import World
 
 SIGNAL_ATTEMPTS = 3
-# As in `engine.handover` and `engine.loop`.
-MISSING_AFTER = timedelta(seconds=1.5)
-RENEW_AFTER = timedelta(seconds=5)
 
 
 class Packet(NamedTuple):
@@ -78,6 +79,7 @@ class Signal:
     attempts: int = 0
     sends: int = 0
     given_up: int = 0
+    attempt: Attempt | None = None
 
 
 class Job(NamedTuple):
@@ -87,14 +89,6 @@ class Job(NamedTuple):
     packet: Packet
     key: str
     number: int = 0  # of the attempt, of a signal
-    at: datetime | None = None  # when it was claimed
-
-
-class Mine(NamedTuple):
-    """An attempt in the store that has no outcome: whose it is, and what it is of."""
-
-    worker: int
-    job: Job
 
 
 @dataclass(slots=True)
@@ -102,16 +96,18 @@ class Hub:
     """Store and memory of one hub. A crash empties the memory."""
 
     name: str
+    world: World = field(repr=False)
     policy: SenderPolicy
     judge: Judge
     build: Build = RIGHT
     acceptance: AcceptancePolicy = field(default_factory=AcceptancePolicy)
-    continues: bool = False
     peer: Hub = field(init=False, repr=False)
+    workers: Workers = field(init=False, repr=False)
 
     # The store.
     pair: PairState = field(default_factory=PairState)
     transmission: int = 0  # of the attempt whose outcome counts; 0 for none
+    attempt: Attempt | None = None  # that one
     transmissions: int = 0
     rows: dict[str, Row] = field(default_factory=dict)
     inbound: InboundState = field(default_factory=InboundState)
@@ -119,127 +115,109 @@ class Hub:
     numbers: dict[str, int] = field(default_factory=dict)
     signals: dict[str, Signal] = field(default_factory=dict)
     errors: int = 0
-    happened: Counter[str] = field(default_factory=Counter)  # with hand-overs and their outcomes
-    attempts: dict[int, Mine] = field(default_factory=dict)
+    happened: Counter[str] = field(default_factory=Counter)
 
-    # Valkey: what is handed over to the worker that lives.
-    mail: list[Job] = field(default_factory=list)
-
-    # The memory.
+    # The memory, beside that of the workers.
     up: bool = True
     arrived: list[Packet] = field(default_factory=list)  # arrivals that no transaction has taken yet
-    outcomes: list[tuple[Job, bool]] = field(default_factory=list)  # transmissions that no transaction has recorded yet
     remembered: set[str] = field(default_factory=set)  # of a build that keeps ids in memory
-    worker: int = 1
-    known: set[int] = field(default_factory=set)  # the attempts that this worker has in hand, or had
 
     def crash(self) -> None:
         """Every process of the hub dies."""
         self.up = False
         self.arrived = []
-        self.outcomes = []
         self.remembered = set()
-        self.worker += 1
-        self.known = set()
-        self.mail = []  # nobody reads the list of a worker that is dead
+        self.workers.go_down()
 
     def next_due(self) -> datetime | None:
-        """When a worker has something to do."""
+        """When a worker has something to claim."""
         due = [signal.due_at for signal in self.signals.values() if signal.due_at is not None]
         if self.pair.due_at is not None and self.pair.gate is Gate.OPEN:
             due.append(self.pair.due_at)
-        due += [mine.job.at + MISSING_AFTER for mine in self._missing() if mine.job.at is not None]
         return min(due, default=None)
 
     # submitting
 
-    def submit(self, message_id: str, now: datetime) -> list[Job]:
+    def submit(self, message_id: str, now: datetime) -> list[Attempt]:
         """A document of our application. Returns what is to be handed over."""
         self.rows[message_id] = Row(message_id, position=len(self.rows) + 1)
         self.pair = step(self.pair, Event(Kind.QUEUED), now, self.policy).state
         return self._go_on(now)
 
-    # continuing, handing over
+    # continuing, and what the workers ask of the store (`workers.Store`)
 
-    def _go_on(self, now: datetime) -> list[Job]:
+    def _go_on(self, now: datetime) -> list[Attempt]:
         """The head of the queue of an idle pair, claimed by whoever holds the pair's lock."""
-        pair = self.pair
-        if not self.continues or pair.flow is not Flow.IDLE or not pair.queued or pair.gate is not Gate.OPEN:
+        pair, seat = self.pair, self.workers.seat()
+        if seat is None or pair.flow is not Flow.IDLE or not pair.queued or pair.gate is not Gate.OPEN:
             return []
         job = self._advance(now)
-        return [job] if job is not None else []
+        if job is None:
+            return []
+        self.attempt = self.workers.claimed(job, seat)
+        return [self.attempt]
 
-    def take(self, job: Job, now: datetime) -> Job | None:
-        """The worker reads a hand-over. Returns the job if it is to be done."""
-        if job.transmission in self.known and self.build.drops_what_it_has:
-            self.happened["dropped"] += 1
-            return None
-        late = job.at is not None and now - job.at > RENEW_AFTER
-        self.judge.taken(self, job, late=late and not self.build.renews_what_comes_late)
-        self.known.add(job.transmission)
-        self.happened["late"] += late
-        return job if not late or self._renew(job, now) else None
+    def seconds(self) -> float:
+        return self.world.seconds()
 
-    def _renew(self, job: Job, now: datetime) -> bool:
-        """A new lease for a job that waited; False when somebody else has it, or nobody needs it any more."""
-        if not self.waits_for(job):
-            return False
-        until = now + timedelta(seconds=self.policy.lease)
-        if job.packet.kind == "message":
-            self.pair = replace(self.pair, due_at=until)
-        else:
-            self.signals[job.key].due_at = until
-        return True
+    def later(self, seconds: float, what: Callable[[], object]) -> None:
+        self.world.later(seconds, what)
+
+    def start(self, owner: Worker | None, process: Process) -> None:
+        self.world.start(self, owner, process)
+
+    def broken(self, text: str) -> NoReturn:
+        raise Broken("invariant 6", text)
 
     def waits_for(self, job: Job) -> bool:
-        """Whether the outcome of this attempt would count."""
         if job.packet.kind == "message":
             return self.transmission == job.transmission and self.pair.flow is Flow.SENDING
         signal = self.signals[job.key]
         return signal.state == "sending" and signal.sends + signal.attempts == job.number
 
-    def missing(self, now: datetime) -> list[Job]:
-        """What was claimed for this worker and did not come."""
-        found = []
-        for mine in self._missing():
-            if mine.job.at is not None and mine.job.at + MISSING_AFTER <= now:
-                if self.waits_for(mine.job):
-                    self.known.add(mine.job.transmission)
-                    self.happened["missing"] += 1
-                    found.append(mine.job)
-                else:
-                    del self.attempts[mine.job.transmission]
-        return found
+    def renew(self, job: Job) -> None:
+        self._due(job, self.world.now + timedelta(seconds=self.policy.lease))
 
-    def _missing(self) -> list[Mine]:
-        mine = self.attempts.items()
-        return [one for number, one in mine if one.worker == self.worker and number not in self.known]
+    def release(self, job: Job) -> None:
+        self._due(job, self.world.now)
+
+    def _due(self, job: Job, at: datetime) -> None:
+        if job.packet.kind == "message":
+            self.pair = replace(self.pair, due_at=at)
+        else:
+            self.signals[job.key].due_at = at
+
+    def talk(self, worker: Worker, attempt: Attempt) -> None:
+        self.workers.came(worker, attempt, self.world.transmit(self, attempt.job))
 
     # sending
 
-    def claim(self, now: datetime) -> list[Job]:
+    def claim(self, worker: Worker) -> list[Attempt]:
         """Takes what is due, with a lease on each."""
-        jobs: list[Job] = []
-        pair = self.pair
+        now, pair = self.world.now, self.pair
+        claimed: list[Attempt] = []
         if pair.due_at is not None and pair.due_at <= now and pair.gate is Gate.OPEN:
+            if pair.flow is Flow.SENDING and self.attempt is not None:
+                self.workers.lease_over(self.attempt)
             job = self._advance(now)
             if job is not None:
-                jobs.append(job)
+                self.attempt = self.workers.claimed(job, worker, in_hand=True)
+                claimed.append(self.attempt)
         for signal in self.signals.values():
             if signal.due_at is not None and signal.due_at <= now:
-                jobs.append(self._claim_signal(signal, now))
-        self.known |= {job.transmission for job in jobs}
-        return jobs
+                if signal.state == "sending" and signal.attempt is not None:
+                    self.workers.lease_over(signal.attempt)
+                claimed.append(self._claim_signal(signal, now, worker, in_hand=True))
+        self.world.note(f"{self.name}'s worker {worker.number} claims", claimed)
+        return claimed
 
-    def _claim_signal(self, signal: Signal, now: datetime) -> Job:
+    def _claim_signal(self, signal: Signal, now: datetime, worker: Worker, *, in_hand: bool = False) -> Attempt:
         signal.state = "sending"
         signal.attempts += 1
         signal.due_at = now + timedelta(seconds=self.policy.lease) if self.build.leases_what_it_claims else None
-        return self._attempt(Job(self._number(), signal.packet, signal.key, signal.sends + signal.attempts, now))
-
-    def _attempt(self, job: Job) -> Job:
-        self.attempts[job.transmission] = Mine(self.worker, job)
-        return job
+        job = Job(self._number(), signal.packet, signal.key, signal.sends + signal.attempts)
+        signal.attempt = self.workers.claimed(job, worker, in_hand=in_hand)
+        return signal.attempt
 
     def _advance(self, now: datetime) -> Job | None:
         pair = self.pair
@@ -270,7 +248,7 @@ class Hub:
         self.transmission = self._number()
         if not self.build.leases_what_it_claims:
             self.pair = replace(self.pair, due_at=None)
-        return self._attempt(Job(self.transmission, octets, row.id, at=now))
+        return Job(self.transmission, octets, row.id)
 
     def _number(self) -> int:
         self.transmissions += 1
@@ -282,14 +260,15 @@ class Hub:
 
     # recording
 
-    def record(self, outcomes: Sequence[tuple[Job, bool]], now: datetime) -> None:
-        """What became of transmissions."""
-        for job, ok in outcomes:
-            self.attempts.pop(job.transmission, None)
-            if job.packet.kind == "message":
-                self._record_message(job, ok, now)
+    def record(self, outcomes: Sequence[tuple[Attempt, Any]]) -> list[Attempt]:
+        """What became of transmissions. What follows is claimed when the acknowledgement comes, not here."""
+        for attempt, ok in outcomes:
+            if attempt.job.packet.kind == "message":
+                self._record_message(attempt.job, ok, self.world.now)
             else:
-                self._record_signal(job, ok, now)
+                self._record_signal(attempt.job, ok, self.world.now)
+        self.world.note(f"{self.name} records", [attempt for attempt, _ in outcomes])
+        return []
 
     def _record_message(self, job: Job, ok: bool, now: datetime) -> None:
         if self.pair.flow is not Flow.SENDING:
@@ -323,7 +302,7 @@ class Hub:
 
     # accepting, answering
 
-    def accept(self, group: Sequence[Packet], now: datetime, *, refuses: bool = False) -> list[Job]:
+    def accept(self, group: Sequence[Packet], now: datetime, *, refuses: bool = False) -> list[Attempt]:
         """A group of arrivals. `refuses`: answers messages with a Transient Error, as a router does (4.1.3).
 
         Returns what is to be handed over.
@@ -338,8 +317,9 @@ class Hub:
             else:
                 self._receive(packet, now)
         new = [signal for key, signal in self.signals.items() if key not in before]
-        acknowledgements = [signal for signal in new if signal.packet.kind == "acknowledgement" and self.continues]
-        claimed = [self._claim_signal(signal, now) for signal in acknowledgements]
+        seat = self.workers.seat()
+        acknowledgements = [signal for signal in new if signal.packet.kind == "acknowledgement"]
+        claimed = [self._claim_signal(signal, now, seat) for signal in acknowledgements if seat is not None]
         return [*claimed, *(self._go_on(now) if busy else [])]
 
     def _receive(self, packet: Packet, now: datetime) -> None:

@@ -14,7 +14,7 @@ from messaging.protocol.messages import State
 from messaging.protocol.pair_state import Flow
 
 if TYPE_CHECKING:
-    from tests.simulation.hub import Hub, Job, Packet, Row
+    from tests.simulation.hub import Hub, Packet, Row
 
 WAITING = frozenset({Flow.SENDING, Flow.AWAITING_ACK, Flow.RESEND_WAIT, Flow.HOLDING})
 WITH_RECEIVER = frozenset({State.SENDING, State.AWAITING_ACK, State.RETRYING, State.FAILED})
@@ -118,13 +118,6 @@ class Judge:
             self._broken("invariant 1", f"{packet.id} is acknowledged before it is stored")
         if packet.id not in sender.rows:
             self._broken("invariant 5", f"{packet.id} is acknowledged and is no message")
-
-    def taken(self, hub: Hub, job: Job, *, late: bool) -> None:
-        """A worker begins what was handed over to it. `late`: it did not ask whether the attempt is still its own."""
-        if late and not hub.waits_for(job):
-            self._broken("invariant 6", f"attempt {job.transmission} is begun and is that of somebody else by now")
-        if job.transmission in hub.known:
-            self._broken("invariant 6", f"the same attempt, {job.transmission}, is begun twice by one worker")
 
     # What must be true whenever no transaction is open.
 

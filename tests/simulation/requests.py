@@ -10,18 +10,20 @@ import copy
 import heapq
 import random
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
+from typing import Any, NamedTuple, NoReturn
 
 from messaging.protocol import memory, repeating
 from messaging.protocol.codecs.repeatable import Identity, fingerprint, read, read_result, write
 from messaging.protocol.memory import Decision, Memory, Received, Refusal, Stored, Verdict
 from messaging.protocol.repeating import Act, Policy, Reply, Step
+from tests.simulation.workers import Attempt, Fault, Handing, Process, Trouble, Worker, Workers
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 STORM = timedelta(minutes=20)
-EVENTS = 6000
+EVENTS = 20_000
 WINDOW, SKEW, LEASE = timedelta(seconds=600), timedelta(seconds=60), timedelta(seconds=30)
 
 
@@ -48,6 +50,9 @@ class Build:
     keeps_its_heartbeat: bool = True
     sweeps_by_first_instance: bool = True
     repeats_under_the_same_id: bool = True
+    checks_whose_outcome_it_is: bool = True
+    looks_at_the_window_before_it_talks: bool = True
+    handing: Handing = Handing()  # noqa: RUF009  (frozen)
 
 
 @dataclass
@@ -73,11 +78,21 @@ class Disk:
 
 @dataclass(frozen=True)
 class Packet:
-    """A request on the wire: its headers as the codec writes them. `message`: whose it is, for the judge."""
+    """A request on the wire: its headers as the codec writes them. `message`: whose it is, for the judge. `sent`: who
+    waits for the answer; nobody waits for that to a copy which something on the way has made.
+    """
 
     headers: tuple[tuple[str, str], ...]
     message: str
-    attempt: int
+    sent: tuple[Worker, Attempt] | None = None
+
+
+class Job(NamedTuple):
+    """One attempt of a message at its sender, with the headers that were claimed."""
+
+    message: Message
+    number: int
+    headers: tuple[tuple[str, str], ...]
 
 
 @dataclass
@@ -87,9 +102,10 @@ class Message:
     document: int
     id: str
     one_way: bool
-    state: str = "waiting"
+    state: str = "queued"
     core: repeating.State = field(default_factory=repeating.State)
     due_at: datetime = START
+    attempt: Attempt | None = None
     cause: str = ""
     copies: int = 0
 
@@ -106,13 +122,17 @@ class Weather:
 
 
 class RequestWorld:
-    """One run; `play` raises Broken. `kill_at`: the receiver dies at that one place, in calm weather (0: nowhere)."""
+    """One run; `play` raises Broken. `kill_at`: the receiver dies at that one place, in calm weather (0: nowhere);
+    `fault`: that happens to the sender's workers, in calm weather.
+    """
 
-    def __init__(self, seed: int, build: Build | None = None, *, kill_at: int | None = None) -> None:
+    def __init__(
+        self, seed: int, build: Build | None = None, *, kill_at: int | None = None, fault: Fault | None = None
+    ) -> None:
         self.seed, self.build, self.kill_at = seed, build or Build(), kill_at
         self.chance = chance = random.Random(seed)
         self.now = START
-        self.calm = kill_at is not None
+        self.calm = kill_at is not None or fault is not None
         self.weather = Weather(
             loses=chance.choice((0, 0.1, 0.4)),
             loses_answers=chance.choice((0, 0.2, 0.5)),
@@ -140,6 +160,11 @@ class RequestWorld:
         self.seen: Counter[str] = Counter()
         self.events: list[tuple[datetime, int, Callable[[], object]]] = []
         self.count = 0
+        self.at_once = chance.choice((1, 3, 20))  # in flight
+        continues, trouble = chance.random() < 0.7 or self.calm, Trouble.drawn(chance)
+        fault = fault or (Fault() if self.calm else None)
+        self.workers = Workers(self, chance, self.build.handing, trouble, fault, continues=continues)
+        self.later(STORM.total_seconds(), lambda: setattr(self.workers, "trouble", Trouble()))
         for document in range(chance.randint(1, 12)):
             self.later(chance.uniform(0, 600), lambda d=document: self.submit(d))  # type: ignore[misc]
         self.later(60, self.housekeeping)
@@ -196,38 +221,103 @@ class RequestWorld:
             self.broken("there is no end to it")
         self.close()
 
-    def broken(self, text: str) -> None:
+    def broken(self, text: str) -> NoReturn:
         raise Broken(f"{text} (SIMULATION_FIRST={self.seed} SIMULATION_SEEDS=1, at {self.now:%H:%M:%S})")
 
-    # The sender
+    # The sender, and what its workers ask of its store (`workers.Store`)
 
     def submit(self, document: int, again: int = 0) -> None:
-        made = Message(document, f"r{document}.{again}", self.chance.random() < 0.4, due_at=self.now)
+        made = Message(document, f"r{document}.{again}", self.chance.random() < 0.4)
         self.messages[made.id] = made
-        self.attempt(made)
+        self.go_on()
 
-    def attempt(self, message: Message) -> None:
-        if message.state not in ("waiting", "held"):
-            return None
+    def go_on(self) -> None:
+        """What may go now is claimed in the transaction that has decided that, or else found by looking."""
+        claimed = self.promote(self.workers.seat())
+        if claimed:
+            self.start(None, self.workers.hand_over(claimed))
+        self.workers.look_in(0.5)
+
+    def promote(self, worker: Worker | None, *, in_hand: bool = False) -> list[Attempt]:
+        """Puts queued messages in flight, in their order, as many as may be."""
+        flight = sum(one.state in ("sending", "waiting", "held") for one in self.messages.values())
+        queue = [one for one in self.messages.values() if one.state == "queued"] if worker else []
+        begun = [self.begin(one, worker, in_hand=in_hand) for one in queue[: max(0, self.at_once - flight)] if worker]
+        return [attempt for attempt in begun if attempt is not None]
+
+    def claim(self, worker: Worker) -> list[Attempt]:
+        claimed = []
+        for message in list(self.messages.values()):
+            if message.due_at > self.now or message.state not in ("sending", "waiting", "held"):
+                continue
+            if message.state == "sending":
+                assert message.attempt is not None
+                self.workers.lease_over(message.attempt)
+                self.heard(message, message.core.attempts, None, "", "", "worker_lost")
+                continue
+            claimed.append(self.begin(message, worker, in_hand=True))
+        claimed += self.promote(worker, in_hand=True)
+        return [attempt for attempt in claimed if attempt is not None]
+
+    def begin(self, message: Message, worker: Worker, *, in_hand: bool) -> Attempt | None:
         begun = self.build.begin(message.core, self.senders_clock, self.policy)
         if begun.act is not Act.SEND:
-            return self.became(message, begun)
+            self.became(message, begun)
+            return None
         first = message.core.first_sent
         if first is not None and begun.state.first_sent != first:
             self.broken(f"{message.id} goes out with another first-instance time")
         message.core, message.state = begun.state, "sending"
-        assert begun.state.first_sent is not None
-        if self.senders_clock > begun.state.first_sent + WINDOW:
-            self.broken(f"{message.id} goes out although its receiver may have forgotten it")
         if not self.build.repeats_under_the_same_id and begun.state.attempts > 1:
             message.copies += 1
         identity = Identity(f"{message.id}{'+' * message.copies}", first_sent=begun.state.first_sent)
-        packet = Packet(write(identity), message.id, begun.state.attempts)
+        job = Job(message, begun.state.attempts, write(identity))
+        self.due(message, self.policy.lease)
+        message.attempt = self.workers.claimed(job, worker, in_hand=in_hand)
+        return message.attempt
+
+    def due(self, message: Message, seconds: float) -> None:
+        message.due_at = self.now + timedelta(seconds=seconds)
+        self.later(seconds, lambda: self.workers.look_in(0))
+
+    def seconds(self) -> float:
+        return (self.now - START).total_seconds()
+
+    def start(self, owner: Worker | None, process: Process) -> None:
+        self.workers.run(owner, process)
+
+    def waits_for(self, job: Job) -> bool:
+        return job.message.state == "sending" and job.message.core.attempts == job.number
+
+    def renew(self, job: Job) -> None:
+        self.due(job.message, self.policy.lease)
+
+    def release(self, job: Job) -> None:
+        self.due(job.message, 0)
+
+    def talk(self, worker: Worker, attempt: Attempt) -> None:
+        message, _, headers = attempt.job
+        first = message.core.first_sent
+        assert first is not None
+        if (
+            self.senders_clock > repeating.deadline(first, self.policy)
+            and self.build.looks_at_the_window_before_it_talks
+        ):
+            self.seen["not sent any more"] += 1
+            return self.workers.came(worker, attempt, (None, "", "", "connect_refused"))
+        if self.senders_clock > first + WINDOW:
+            self.broken(f"{message.id} goes out although its receiver may have forgotten it")
         if self.stormy and self.chance.random() < self.weather.fails * 0.3:
-            return self.later(0.1, lambda: self.heard(message, packet.attempt, None, "", "", "connect_refused"))
-        # A copy that something on the way has made is answered to nobody.
-        self.travel(self.weather.loses, lambda: self.arrives(packet), lambda: self.arrives(replace(packet, attempt=0)))
-        return self.later(self.policy.lease, lambda: self.heard(message, packet.attempt, None, "", "", "worker_lost"))
+            return self.later(0.1, lambda: self.workers.came(worker, attempt, (None, "", "", "connect_refused")))
+        packet = Packet(headers, message.id, (worker, attempt))
+        return self.travel(
+            self.weather.loses, lambda: self.arrives(packet), lambda: self.arrives(replace(packet, sent=None))
+        )
+
+    def record(self, outcomes: Sequence[tuple[Attempt, Any]]) -> list[Attempt]:
+        for attempt, outcome in outcomes:
+            self.heard(attempt.job.message, attempt.job.number, *outcome)
+        return self.promote(self.workers.seat())
 
     def travel(self, loses: float, what: Callable[[], object], copied: Callable[[], object] | None = None) -> None:
         """Something is on its way: late, or never. `copied`: of a request, which comes again, also long after that."""
@@ -246,10 +336,18 @@ class RequestWorld:
     def heard(
         self, message: Message, attempt: int, status: int | None, result: str, body: str, cause: str = ""
     ) -> None:
-        """An answer, or the end of the lease without one; of an attempt that is over it moves nothing."""
-        if message.state != "sending" or message.core.attempts != attempt:
-            return
+        """An answer, or the end of the lease without one. Of an attempt that is over it moves nothing, unless it is the
+        answer that all repeats were for.
+        """
         reply = repeating.classify(status, read_result([result] if result else []), cause)
+        if reply is not Reply.DONE or message.state not in ("sending", "waiting", "held", "in_doubt"):
+            if message.state != "sending":
+                return
+            if message.core.attempts != attempt:
+                self.seen["overtaken"] += 1
+                if self.build.checks_whose_outcome_it_is:
+                    return
+                self.broken(f"{message.id} is moved by the outcome of another attempt")
         self.seen[reply] += 1
         if reply is Reply.DONE and self.answers.get(message.id, body) != body:
             self.broken(f"{message.id} was answered {self.answers[message.id]!r}, and its sender is told {body!r}")
@@ -262,11 +360,12 @@ class RequestWorld:
         if step.act is Act.RETRY:
             assert step.due_at is not None
             message.state = "waiting"
-            self.later((step.due_at - self.senders_clock).total_seconds(), lambda: self.attempt(message))
+            self.due(message, (step.due_at - self.senders_clock).total_seconds())
         elif step.act is Act.HOLD:
             message.state = "held"
-            self.later(self.chance.uniform(1, 300), lambda: self.attempt(message))  # a person fixes it
+            self.due(message, self.chance.uniform(1, 300))  # a person fixes it
         else:
+            self.workers.look_in(0.5)  # there is room for the next
             message.state = {Act.COMPLETE: "done", Act.IN_DOUBT: "in_doubt", Act.FAIL: "failed"}[step.act]
             if message.state == "in_doubt":
                 # A person looks when nothing that is under way can be taken any more.
@@ -276,6 +375,8 @@ class RequestWorld:
 
     def person(self, message: Message) -> None:
         """Looks into the application, and sends it again under a new id if it was not executed."""
+        if message.state != "in_doubt":
+            return
         message.state = "settled"
         if not self.documents[message.document]:
             self.submit(message.document, int(message.id.partition(".")[2]) + 1)
@@ -375,8 +476,10 @@ class RequestWorld:
             self.broken(f"document {document} is executed twice, now as {message_id}")
 
     def answer(self, packet: Packet, status: int | None, result: str, body: str) -> None:
-        message = self.messages[packet.message]
-        self.travel(self.weather.loses_answers, lambda: self.heard(message, packet.attempt, status, result, body))
+        if packet.sent is not None:
+            worker, attempt = packet.sent
+            told = (status, result, body, "")
+            self.travel(self.weather.loses_answers, lambda: self.workers.came(worker, attempt, told))
 
     def housekeeping(self) -> None:
         """What is accepted one way is executed, the heartbeat is kept, and now and then what is too old is swept."""
@@ -458,5 +561,5 @@ class RequestWorld:
                 self.broken(f"{message.id} counts as done and was never executed")
             if message.state == "failed" and ran != (message.cause == "executed_with_error"):
                 self.broken(f"{message.id} failed ({message.cause}) and was executed {ran} times")
-        if self.calm and self.kill_at == 0 and any(one.state != "done" for one in self.messages.values()):
+        if self.calm and not self.kill_at and any(one.state != "done" for one in self.messages.values()):
             self.broken("nothing went wrong, and not everything is done")

@@ -9,9 +9,10 @@ from __future__ import annotations
 import heapq
 import random
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
+from typing import Any, NamedTuple, NoReturn
 
 from messaging.protocol.errors import IllegalTransition
 from messaging.protocol.streams.acceptance import Arrival, Decision, Incoming, Verdict, decide
@@ -22,6 +23,7 @@ from messaging.protocol.streams.outgoing import (
     Do,
     Event,
     Flow,
+    InFlight,
     Kind,
     Outgoing,
     Place,
@@ -33,9 +35,10 @@ from messaging.protocol.streams.outgoing import (
     room,
     step,
 )
+from tests.simulation.workers import Attempt, Fault, Handing, Process, Trouble, Worker, Workers
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
-EVENTS_TO_HEAL = 4000
+EVENTS_TO_HEAL = 10_000
 STORM = timedelta(minutes=5)
 VERBS = {
     Flow.RUNNING: (Kind.RETRY_NOW, Kind.SKIP, Kind.SUSPEND, Kind.SUSPEND),
@@ -53,6 +56,8 @@ class Build:
 
     decide: Callable[[Incoming, Arrival, datetime], Decision] = decide
     step: Callable[[Outgoing, Event, datetime, Policy], Step] = step
+    checks_whose_outcome_it_is: bool = True
+    handing: Handing = Handing()  # noqa: RUF009  (frozen)
 
 
 @dataclass
@@ -63,6 +68,17 @@ class Document:
     expires_at: datetime | None
     state: str = "queued"
     number: int = 0
+    attempts: int = 0
+    attempt: Attempt | None = None
+
+
+class Job(NamedTuple):
+    """One attempt of a document, under its number, with the octets that were claimed."""
+
+    document: Document
+    attempt: int
+    arrival: Arrival
+    asks: bool
 
 
 @dataclass(frozen=True)
@@ -71,16 +87,16 @@ class Weather:
     loses_answers: float = 0.0
     repeats: float = 0.0
     delay: float = 0.01
-    crash: float = 0.0
     person: float = 0.0
 
 
 @dataclass
 class StreamWorld:
-    """One run; `play` raises Broken."""
+    """One run; `play` raises Broken. `fault`: that happens to the sender's workers, in calm weather."""
 
     seed: int
     build: Build = field(default_factory=Build)
+    fault: Fault | None = None
 
     def __post_init__(self) -> None:
         self.chance = chance = random.Random(self.seed)
@@ -90,9 +106,10 @@ class StreamWorld:
             loses_answers=chance.choice((0, 0.1, 0.4)),
             repeats=chance.choice((0, 0.2, 0.5)),
             delay=chance.choice((0.01, 1, 15)),
-            crash=chance.choice((0, 0.02, 0.1)),
             person=chance.choice((0, 0.03, 0.15)),
         )
+        if self.fault is not None:
+            self.weather = Weather()
         self.policy = Policy(
             window=chance.choice((1, 2, 4, 16)),
             concurrency=chance.choice((1, 2, 8)),
@@ -111,13 +128,16 @@ class StreamWorld:
         self.documents: list[Document] = []
         self.inbox: list[int] = []
         self.accepted: set[tuple[int, int]] = set()
-        self.attempts: Counter[int] = Counter()
         self.used = [self.sender.tx_sequence_id]
         self.seen: Counter[str] = Counter()
-        self.refused = {key for key in range(40) if chance.random() < chance.choice((0, 0, 0.15))}
+        self.refused = {key for key in range(40) if chance.random() < chance.choice((0, 0, 0.15)) and not self.fault}
         self.events: list[tuple[datetime, int, Callable[[], object]]] = []
         self.count = 0
-        self.wanted = chance.randint(1, 25)
+        continues, trouble = chance.random() < 0.7 or self.fault is not None, Trouble.drawn(chance)
+        self.workers = Workers(self, chance, self.build.handing, trouble, self.fault, continues=continues)
+        self.looks_at: datetime | None = None
+        self.to_claim: list[Job] = []
+        self.wanted = 4 if self.fault else chance.randint(1, 25)
         for _ in range(self.wanted):
             self.later(chance.uniform(0, 60), self.submit)
 
@@ -138,7 +158,7 @@ class StreamWorld:
         try:
             while self.now < START + STORM and (len(self.documents) < self.wanted or self.count_open()):
                 self.one_event()
-            self.weather = Weather()
+            self.weather, self.workers.trouble = Weather(), Trouble()
             for _ in range(EVENTS_TO_HEAL):
                 if len(self.documents) == self.wanted and not self.count_open() and not self.events:
                     break
@@ -153,11 +173,9 @@ class StreamWorld:
         return sum(document.state in ("queued", "in_flight") for document in self.documents)
 
     def one_event(self) -> None:
-        """The earliest of: something on its way, a due pair, a lease's end, an order acknowledgement."""
+        """The earliest of: something on its way, an order acknowledgement."""
+        self.look_when_due()
         moments = [moment for moment in (self.events[0][0] if self.events else None, self.timer.due_at) if moment]
-        due = next_due(self.sender, self.now, self.policy)
-        leases = [row.due_at for row in self.sender.flight if row.place is Place.ON_WIRE and row.due_at]
-        moments += [moment for moment in (due, min(leases, default=None)) if moment]
         if not moments:
             self.now += timedelta(seconds=1)
             return
@@ -166,21 +184,31 @@ class StreamWorld:
             self.person()
         if self.events and self.events[0][0] <= self.now:
             heapq.heappop(self.events)[2]()
-        elif self.timer.due_at is not None and self.timer.due_at <= self.now:
-            self.acknowledge()
-        elif due is not None and due <= self.now:
-            self.claim()
         else:
-            self.end_leases()
+            self.acknowledge()
         self.judge()
+
+    def look_when_due(self) -> None:
+        """Workers look when something is due: the pair, or a lease that is over."""
+        if self.looks_at is not None and self.looks_at > self.now:
+            return
+        leases = [row.due_at for row in self.sender.flight if row.place is Place.ON_WIRE]
+        due = min((at for at in (next_due(self.sender, self.now, self.policy), *leases) if at), default=None)
+        if due is not None:
+            wait = max((due - self.now).total_seconds(), 0 if self.looks_at is None else 0.2)
+            self.looks_at = self.now + timedelta(seconds=min(wait, 1))
+            self.workers.look_in(wait)
 
     # The sender
 
     def submit(self) -> None:
         life = self.chance.choice((None, None, None, 5, 60))
         expires_at = None if life is None else self.now + timedelta(seconds=life)
+        if self.fault is not None:
+            expires_at = None
         self.documents.append(Document(len(self.documents), expires_at))
         self.apply(Event(kind=Kind.QUEUED))
+        self.go_on()
 
     def apply(self, event: Event) -> tuple[Act, ...]:
         done = self.build.step(self.sender, event, self.now, self.policy)
@@ -191,8 +219,9 @@ class StreamWorld:
                 self.used.append(self.sender.tx_sequence_id)
             elif act.do is Do.TRANSMIT:
                 document = self.numbered(act)
-                self.attempts[document.key] += 1
-                self.transmit(document, act, self.attempts[document.key])
+                document.attempts += 1
+                arrival = Arrival(self.sender.tx_sequence_id, act.number, act.previous)
+                self.to_claim.append(Job(document, document.attempts, arrival, act.request_receipt))
             elif act.do in (Do.COMPLETE, Do.EXPIRE, Do.DROP):
                 ends = {Do.COMPLETE: "delivered", Do.EXPIRE: "in_doubt", Do.DROP: "dropped"}
                 self.in_flight(act.number).state = ends[act.do]
@@ -211,7 +240,20 @@ class StreamWorld:
         document.state, document.number = "in_flight", act.number
         return document
 
-    def claim(self) -> None:
+    def go_on(self) -> None:
+        """What may go now is claimed in the transaction that has decided that, or else found by looking."""
+        claimed = self.continued()
+        if claimed:
+            self.start(None, self.workers.hand_over(claimed))
+
+    def continued(self) -> list[Attempt]:
+        due, seat = next_due(self.sender, self.now, self.policy), self.workers.seat()
+        waits = any(document.state == "queued" for document in self.documents)
+        ready = waits and due is not None and due <= self.now and not self.sender.cause
+        return self.promote(seat) if seat is not None and ready else []
+
+    def promote(self, worker: Worker, *, in_hand: bool = False) -> list[Attempt]:
+        """What has to go again, and what may go from the queue, as many as may be."""
         self.apply(Event(kind=Kind.DUE, limit=self.chance.choice((None, 1, 3))))
         queue = [document for document in self.documents if document.state == "queued"]
         for document in queue:
@@ -221,11 +263,64 @@ class StreamWorld:
         queue = [document for document in queue if document.state == "queued"]
         heads = queue[: room(self.sender, self.policy)]
         self.apply(Event(kind=Kind.START, count=len(heads), expires=tuple(document.expires_at for document in heads)))
+        jobs, self.to_claim = self.to_claim, []
+        for job in jobs:
+            job.document.attempt = self.workers.claimed(job, worker, in_hand=in_hand)
+        return [job.document.attempt for job in jobs if job.document.attempt is not None]
 
-    def end_leases(self) -> None:
+    # What its workers ask of its store (`workers.Store`)
+
+    def claim(self, worker: Worker) -> list[Attempt]:
         for row in self.sender.flight:
             if row.place is Place.ON_WIRE and row.due_at is not None and row.due_at <= self.now:
+                attempt = self.in_flight(row.number).attempt
+                assert attempt is not None
+                self.workers.lease_over(attempt)
                 self.apply(Event(kind=Kind.LEASE_OVER, number=row.number))
+        due = next_due(self.sender, self.now, self.policy)
+        return self.promote(worker, in_hand=True) if due is not None and due <= self.now else []
+
+    def seconds(self) -> float:
+        return (self.now - START).total_seconds()
+
+    def start(self, owner: Worker | None, process: Process) -> None:
+        self.workers.run(owner, process)
+
+    def broken(self, text: str) -> NoReturn:
+        raise Broken(text)
+
+    def waits_for(self, job: Job) -> bool:
+        document = job.document
+        return document.attempts == job.attempt and document.state == "in_flight" and self.on_wire(document) is not None
+
+    def on_wire(self, document: Document) -> InFlight | None:
+        rows = (row for row in self.sender.flight if row.number == document.number)
+        return next((row for row in rows if row.place is Place.ON_WIRE), None)
+
+    def renew(self, job: Job) -> None:
+        self.due(job, self.now + timedelta(seconds=self.policy.lease))
+
+    def release(self, job: Job) -> None:
+        self.due(job, self.now)
+
+    def due(self, job: Job, at: datetime) -> None:
+        flight = tuple(
+            replace(row, due_at=at) if row.number == job.document.number else row for row in self.sender.flight
+        )
+        self.sender = replace(self.sender, flight=flight)
+        self.looks_at = None
+
+    def record(self, outcomes: Sequence[tuple[Attempt, Any]]) -> list[Attempt]:
+        for attempt, kind in outcomes:
+            job: Job = attempt.job
+            row = self.on_wire(job.document) if job.document.state == "in_flight" else None
+            if not self.waits_for(job):
+                self.seen["overtaken"] += 1
+                if self.build.checks_whose_outcome_it_is or row is None:
+                    continue
+                raise Broken(f"document {job.document.key} is moved by the outcome of another attempt")
+            self.apply(Event(kind=kind, number=job.arrival.number, retry_after=1, cause="connection_reset"))
+        return self.continued()
 
     def person(self) -> None:
         verb = self.chance.choice(VERBS[self.sender.flow])
@@ -237,31 +332,29 @@ class StreamWorld:
 
     # A request and its answer
 
-    def transmit(self, document: Document, act: Act, attempt: int) -> None:
-        sid, number, previous = self.sender.tx_sequence_id, act.number, act.previous
-        key, asks = document.key, act.request_receipt
+    def talk(self, worker: Worker, attempt: Attempt) -> None:
+        job: Job = attempt.job
+        heard: list[Kind] = []
 
-        def result(kind: Kind) -> None:
-            if self.attempts[key] == attempt and self.sender.tx_sequence_id == sid:
-                self.apply(Event(kind=kind, number=number, retry_after=1, cause="connection_reset"))
-
-        if self.chance.random() < self.weather.crash:  # of our worker: nobody hears the answer
-            answered: Callable[[Kind], None] = lambda kind: None  # noqa: E731
-        else:
-            heard: list[Kind] = []
-
-            def answered(kind: Kind) -> None:
-                if heard or self.chance.random() < self.weather.loses_answers:
-                    return
+        def hear(kind: Kind) -> None:
+            if not heard:
                 heard.append(kind)
-                self.later(self.chance.uniform(0, self.weather.delay), lambda: result(kind))
+                self.workers.came(worker, attempt, kind)
 
-            # When no answer comes the transport says so, sooner or later.
-            self.later(20, lambda: None if heard else result(Kind.TRANSPORT_FAILED))
+        def answered(kind: Kind) -> None:
+            if self.chance.random() >= self.weather.loses_answers:
+                self.later(self.chance.uniform(0, self.weather.delay), lambda: hear(kind))
 
-        self.travel(lambda: answered(self.receive(key, sid, Arrival(sid, number, previous), asks)))
+        if expired(job.document.expires_at, self.now):
+            self.seen["not sent any more"] += 1
+            hear(Kind.TRANSPORT_FAILED)
+            return
+        # When no answer comes the transport says so, sooner or later.
+        self.later(20, lambda: hear(Kind.TRANSPORT_FAILED))
+        self.travel(lambda: answered(self.receive(job.document.key, job.arrival, job.asks)))
 
-    def receive(self, key: int, sid: int, arrival: Arrival, asks: bool) -> Kind:
+    def receive(self, key: int, arrival: Arrival, asks: bool) -> Kind:
+        sid = arrival.tx_sequence_id
         if key in self.refused:
             # Refused before sequencing: a final acknowledgement says so, and nothing moves.
             self.travel(lambda: self.final(sid, arrival.number, key))
@@ -287,7 +380,7 @@ class StreamWorld:
         if due.order_ack is not None:
             ack: OrderAck = due.order_ack
             event = Event(kind=Kind.ACKNOWLEDGED, tx_sequence_id=ack.tx_sequence_id, number=ack.number)
-            self.travel(lambda: self.apply(event))
+            self.travel(lambda: (self.apply(event), self.go_on()))
 
     def final(self, sid: int, number: int, key: int) -> None:
         document = self.documents[key]

@@ -18,6 +18,7 @@ from messaging.protocol.atomic.participant import Taking
 from messaging.protocol.atomic.words import FaultCode, Note, Phase, Protocol, Seat
 from tests.simulation.atomic import AtomicWorld, Broken
 from tests.simulation.atomic_nodes import Build
+from tests.simulation.workers import ACCIDENTS
 
 FIRST = int(os.environ.get("SIMULATION_FIRST", "1"))
 SEEDS = int(os.environ.get("SIMULATION_SEEDS", "150"))
@@ -31,9 +32,11 @@ def test_no_seed_breaks_a_promise() -> None:
         world = AtomicWorld(seed)
         world.play()
         seen.update(world.seen)
+        seen.update(world.root.workers.seen)
     # A simulation in which nothing goes wrong proves nothing.
     wanted = ["rows", "log", "committed", "aborted", "crash", "again", "vote again", "none column"]
     rare = [*ActKind, *Note, FaultCode.UNKNOWN_TRANSACTION, FaultCode.CANNOT_REGISTER, FaultCode.INCONSISTENT]
+    rare += ["overtaken", *ACCIDENTS]
     rare += ["recovered", "contradiction", "agreement", "forgotten", "person committed"]
     rare += ["person aborted", "outcome Committed", "outcome Aborted", "outcome UnknownTransaction"]
     assert [name for name in (*wanted, *(rare if SEEDS >= ENOUGH else ())) if not seen[name]] == []
@@ -178,6 +181,10 @@ MISTAKES: dict[str, tuple[Build, tuple[str, ...]]] = {
     "the first vote decides": (Build(step=_one_vote_is_enough), (*NOT_ATOMIC, "never ends")),
     "a subordinate commits when its own have voted": (Build(step=_subordinate_decides), ("its superior has not",)),
     "nothing is sent again": (Build(step=_never_asks_again), ("never ends",)),
+    "the outcome of an attempt that is over counts": (
+        Build(checks_whose_outcome_it_is=False),
+        ("of another attempt",),
+    ),
     "a person's decision is not held against the outcome": (Build(take=_settled_and_silent), ("nobody knows",)),
 }
 

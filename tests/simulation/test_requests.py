@@ -17,6 +17,7 @@ from messaging.protocol import memory, repeating
 from messaging.protocol.memory import Decision, Memory, Received, Refusal, Stored, Verdict
 from messaging.protocol.repeating import Act, Policy, Reply, Step
 from tests.simulation.requests import START, Broken, Build, RequestWorld
+from tests.simulation.workers import ACCIDENTS
 
 FIRST = int(os.environ.get("SIMULATION_FIRST", "1"))
 SEEDS = int(os.environ.get("SIMULATION_SEEDS", "300"))
@@ -30,9 +31,11 @@ def test_no_seed_breaks_a_promise() -> None:
         world = RequestWorld(seed)
         world.play()
         seen.update(world.seen)
+        seen.update(world.workers.seen)
     # A simulation in which nothing goes wrong proves nothing.
     wanted = [*Reply, *(act for act in Act if act is not Act.SEND), *Refusal]
     wanted += ["in-doubt", "in-work", "content-differs", "forgotten-by-request", Verdict.REPLAY, Verdict.EXECUTE]
+    wanted += ["overtaken", *ACCIDENTS]
     wanted += ["restored", "window", "clock", "swept", "killed between the service and the record"]
     if SEEDS >= ENOUGH:
         assert [name for name in wanted if not seen[name]] == []
@@ -129,6 +132,11 @@ MISTAKES: dict[str, tuple[Build, str]] = {
     "repeats go on after the window": (Build(begin=_no_deadline, step=_for_ever), "may have forgotten"),
     "a lost answer means that nothing happened": (Build(step=_certain_of(Reply.LOST, Reply.BUSY)), FAILED),
     "a refused copy speaks for those before it": (Build(step=_the_last_word_counts), FAILED),
+    "what was claimed in time goes out whenever": (
+        Build(looks_at_the_window_before_it_talks=False),
+        "may have forgotten",
+    ),
+    "the outcome of an attempt that is over counts": (Build(checks_whose_outcome_it_is=False), "of another attempt"),
     "what is outside of the window has failed": (Build(step=_outside_is_failed), FAILED),
 }
 

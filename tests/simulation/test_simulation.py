@@ -14,6 +14,7 @@ from messaging.protocol.acceptance import AcceptancePolicy, Decision, InboundSta
 from messaging.protocol.messages import State
 from tests.simulation.builds import MISTAKES, Build
 from tests.simulation.judge import Broken
+from tests.simulation.workers import ACCIDENTS
 from tests.simulation.world import TRACE, World
 
 FIRST = int(os.environ.get("SIMULATION_FIRST", "1"))
@@ -36,12 +37,13 @@ def test_no_seed_breaks_a_promise():
         for hub in world.hubs.values():
             visited.update(row.state for row in hub.rows.values())
             visited += hub.happened
+            visited += hub.workers.seen
             visited["many attempts"] += any(row.attempts > 2 for row in hub.rows.values())
             visited["wrapped"] += any((row.number or 0) > 999_999_990 for row in hub.rows.values())
     # A simulation in which nothing goes wrong proves nothing.
     wanted = ["known-id", "restarted", "next", "first", "both-one", "strict-old-number", "number-taken-by-other-id"]
     wanted += [State.DELIVERED, State.SKIPPED, State.CANCELLED, "many attempts", "wrapped"]
-    wanted += ["missing", "dropped", "late", "overtaken"]
+    wanted += ["overtaken", *ACCIDENTS]
     if SEEDS >= ENOUGH:
         assert [name for name in wanted if not visited[name]] == []
 
@@ -76,7 +78,7 @@ def test_a_failure_names_its_seed_and_tells_the_last_steps():
     assert "SIMULATION_FIRST=1 SIMULATION_SEEDS=1" in text
     steps = text.splitlines()[2:]
     assert 1 < len(steps) <= TRACE
-    assert any("A claims attempt" in step or "A takes the hand-over: attempt" in step for step in steps)
+    assert any("A transmits, taken: attempt" in step for step in steps)
     with pytest.raises(Broken) as again:
         World(1, MISTAKES["two in flight"].build).play()
     assert str(again.value) == text

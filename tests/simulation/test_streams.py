@@ -15,6 +15,7 @@ import pytest
 from messaging.protocol.streams.acceptance import Arrival, Decision, Incoming, Verdict, decide
 from messaging.protocol.streams.outgoing import Act, Do, Event, Kind, Outgoing, Policy, Step, step
 from tests.simulation.streams import Broken, Build, StreamWorld
+from tests.simulation.workers import ACCIDENTS
 
 FIRST = int(os.environ.get("SIMULATION_FIRST", "1"))
 SEEDS = int(os.environ.get("SIMULATION_SEEDS", "200"))
@@ -28,9 +29,11 @@ def test_no_seed_breaks_a_promise() -> None:
         world = StreamWorld(seed)
         world.play()
         seen.update(world.seen)
+        seen.update(world.workers.seen)
     # A simulation in which nothing goes wrong proves nothing.
     wanted = [*Do, Verdict.ACCEPT, Verdict.DUPLICATE, Verdict.GAP, Verdict.OLD, "same-stream", "new-stream"]
     wanted += ["repeat by id", "delivered", "in_doubt", "dropped", "failed", Kind.SKIP, Kind.RESTART, Kind.RESUME]
+    wanted += ["overtaken", *ACCIDENTS]
     wanted.remove(Do.ALERT)  # after a day of pauses
     if SEEDS >= ENOUGH:
         assert [name for name in wanted if not seen[name]] == []
@@ -83,6 +86,7 @@ MISTAKES = {
     "stale acknowledgements count": (Build(step=_believes_any_stream), "acknowledged and not there"),
     "gaps are never bridged": (Build(step=_never_bridges), "never ends"),
     "everything follows nothing": (Build(step=_bridges_too_far), "acknowledged and not there"),
+    "the outcome of an attempt that is over counts": (Build(checks_whose_outcome_it_is=False), "of another attempt"),
     "a new stream begins too early": (Build(step=_starts_again_too_early), "acknowledged and not there"),
 }
 

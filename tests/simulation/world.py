@@ -6,11 +6,12 @@ two yields there is at most one transaction. After every step the judge looks at
 
 from __future__ import annotations
 
+import heapq
 import random
 from collections import deque
-from collections.abc import Generator
-from dataclasses import dataclass
-from datetime import UTC, datetime
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
 
 from messaging.protocol.acceptance import AcceptancePolicy, InboundState
 from messaging.protocol.envelope import MAX_SEQUENCE_NUMBER
@@ -20,12 +21,12 @@ from tests.simulation.builds import RIGHT, Build
 from tests.simulation.hub import Hub, Job, Packet
 from tests.simulation.judge import Broken, Judge, Road
 from tests.simulation.link import CLEAR, Link, Weather
+from tests.simulation.workers import Attempt, Fault, Process, Trouble, Worker, Workers
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 TRACE = 40
 HEALING_STEPS = 6000
 
-Process = Generator[None, None, None]
 VERBS = (Kind.RESUME, Kind.RESUME, Kind.RETRY_NOW, Kind.SKIP, Kind.RESTART)
 GATE_VERBS = (GateVerb.PAUSE, GateVerb.RELEASE, GateVerb.RELEASE)
 
@@ -38,8 +39,6 @@ class Accidents:
     kill: float = 0.0  # one process
     person: float = 0.0
     refusal: float = 0.0  # of a message, by a Transient Error; for one arrival
-    lost: float = 0.0  # a hand-over
-    doubled: float = 0.0  # a hand-over
     tick: float = 0.05  # time passes although processes could run
 
 
@@ -49,7 +48,10 @@ QUIET = Accidents(tick=0.0)
 class World:
     """One run. `play` raises Broken, with the seed and the last steps in its text."""
 
-    def __init__(self, seed: int, build: Build = RIGHT, unwatched: frozenset[str] = frozenset()) -> None:
+    def __init__(
+        self, seed: int, build: Build = RIGHT, unwatched: frozenset[str] = frozenset(), *, fault: Fault | None = None
+    ) -> None:
+        """`fault`: calm, but for that one, at hub A."""
         self.seed = seed
         self.chance = chance = random.Random(seed)
         self.now = START
@@ -59,8 +61,6 @@ class World:
             kill=chance.choice((0, 0.01, 0.05)),
             person=chance.choice((0, 0, 0.01, 0.06)),
             refusal=chance.choice((0, 0, 0.1)),
-            lost=chance.choice((0, 0.05, 0.4)),
-            doubled=chance.choice((0, 0.2)),
             tick=chance.choice((0.02, 0.1, 0.3)),
         )
         weather = Weather(
@@ -71,17 +71,22 @@ class World:
             replays=chance.choice((0, 0.2)),
             lies=chance.choice((0, 0.2)),
         )
+        self.calm = fault is not None
+        if self.calm:
+            self.accidents, weather = QUIET, CLEAR
         self.link = Link(chance, weather)
-        self.hubs = {name: self._hub(name, build) for name in ("A", "B")}
-        a, b = self.hubs.values()
-        a.peer, b.peer = b, a
-        self.processes: list[tuple[Hub, str, Process]] = []
-        self.wanted = {"A": chance.randint(1, 9), "B": chance.randint(0, 5)}
-        self._start_numbers()
+        self.processes: list[tuple[Hub, Worker | None, Process]] = []
+        self.timers: list[tuple[datetime, int, Callable[[], object]]] = []
+        self.count = 0
         self.trace: deque[tuple[datetime, str, object]] = deque(maxlen=TRACE)
         self.steps = 0
+        self.hubs = {name: self._hub(name, build, fault) for name in ("A", "B")}
+        a, b = self.hubs.values()
+        a.peer, b.peer = b, a
+        self.wanted = {"A": 2, "B": 1} if self.calm else {"A": chance.randint(1, 9), "B": chance.randint(0, 5)}
+        self._start_numbers()
 
-    def _hub(self, name: str, build: Build) -> Hub:
+    def _hub(self, name: str, build: Build, fault: Fault | None) -> Hub:
         chance = self.chance
         policy = SenderPolicy(
             timeout=chance.choice((5, 30)),
@@ -92,8 +97,16 @@ class World:
             transient_ceiling=60,
             lease=chance.choice((2, 20)),
         )
+        if fault is not None:
+            policy = replace(policy, timeout=30, retries=3, lease=20)
         strict = AcceptancePolicy(strict_sequence=chance.random() < 0.2)
-        return Hub(name, policy, self.judge, build, strict, continues=chance.random() < 0.7)
+        hub = Hub(name, self, policy, self.judge, build, strict)
+        continues = chance.random() < 0.7 or self.calm
+        trouble = Trouble.drawn(chance)
+        if fault is not None and name != "A":
+            fault = Fault()
+        hub.workers = Workers(hub, chance, build.handing, trouble, fault, continues=continues)
+        return hub
 
     def _start_numbers(self) -> None:
         """Some worlds begin shortly before the numbers run out (2.2.2 b)."""
@@ -125,6 +138,7 @@ class World:
     def _step(self) -> bool:
         """One step. Returns False when nothing is left to do."""
         self.steps += 1
+        self._ring()
         chance, accidents = self.chance, self.accidents
         lot = chance.random()
         if lot < accidents.crash:
@@ -146,33 +160,39 @@ class World:
             self.judge.look(hub, hub.peer)
         return True
 
-    def _choices(self) -> list[tuple[Hub, str, Process | None]]:
+    def _choices(self) -> list[tuple[Hub, Worker | None, Process | None]]:
         """What could go on right now: processes that run, and those that would be started."""
-        found: list[tuple[Hub, str, Process | None]] = list(self.processes)
+        self.processes = [entry for entry in self.processes if entry[1] is None or entry[1].alive]
+        found: list[tuple[Hub, Worker | None, Process | None]] = [
+            entry for entry in self.processes if entry[1] is None or entry[1].runs
+        ]
         for hub in self.hubs.values():
             if hub.up:
                 if hub.arrived:
-                    found.append((hub, "receive", None))
-                if hub.outcomes:
-                    found.append((hub, "record", None))
-                if hub.mail:
-                    found.append((hub, "read", None))
+                    found.append((hub, None, None))
                 due = hub.next_due()
                 if due is not None and due <= self.now:
-                    found.append((hub, "work", None))
+                    found += [(hub, worker, None) for worker in hub.workers.living if worker.runs]
         return found
 
-    def _run(self, hub: Hub, name: str, process: Process | None) -> None:
+    def _run(self, hub: Hub, owner: Worker | None, process: Process | None) -> None:
         if process is None:
-            starts = {"receive": self._receive, "record": self._record, "work": self._work, "read": self._read}
-            process = starts[name](hub)
-            self.processes.append((hub, name, process))
-        try:
-            next(process)
-        except StopIteration:
-            self.processes.remove((hub, name, process))
+            process = self._receive(hub) if owner is None else hub.workers.look(owner)
+            self.processes.append((hub, owner, process))
+        if next(process, None) is None or not hub.workers.here(owner):
+            self.processes = [entry for entry in self.processes if entry[2] is not process]
 
-    def _note(self, what: str, detail: object = "") -> None:
+    def start(self, hub: Hub, owner: Worker | None, process: Process) -> None:
+        self.processes.append((hub, owner, process))
+
+    def seconds(self) -> float:
+        return (self.now - START).total_seconds()
+
+    def later(self, seconds: float, what: Callable[[], object]) -> None:
+        self.count += 1
+        heapq.heappush(self.timers, (self.now + timedelta(seconds=seconds), self.count, what))
+
+    def note(self, what: str, detail: object = "") -> None:
         self.trace.append((self.now, what, detail))
 
     def _told(self, text: str) -> str:
@@ -182,43 +202,11 @@ class World:
 
     # The processes of a hub.
 
-    def _work(self, hub: Hub) -> Process:
-        """A worker: claims what is due, and a thread for each job talks."""
-        jobs = hub.claim(self.now)
-        self._note(f"{hub.name} claims", jobs)
-        missing = hub.missing(self.now)
-        if missing:
-            self._note(f"{hub.name} misses", missing)
-        jobs += missing
-        yield
-        for job in jobs:
-            self.processes.append((hub, "talk", self._talk(hub, job)))
-
-    def _hand_over(self, hub: Hub, jobs: list[Job]) -> Process:
-        """Whoever has committed tells the worker what was claimed for it."""
-        worker = hub.worker
-        yield
-        if worker != hub.worker:
-            return
-        for job in jobs:
-            lot = self.chance.random()
-            if lot >= self.accidents.lost:
-                hub.mail += [job] * (2 if lot < self.accidents.lost + self.accidents.doubled else 1)
-
-    def _read(self, hub: Hub) -> Process:
-        """A worker reads a hand-over, not always the oldest."""
-        job = hub.mail.pop(self.chance.randrange(len(hub.mail)))
-        yield
-        taken = hub.take(job, self.now)
-        self._note(f"{hub.name} {'takes' if taken else 'drops'} the hand-over:", job)
-        if taken is not None:
-            self.processes.append((hub, "talk", self._talk(hub, taken)))
-
-    def _talk(self, hub: Hub, job: Job) -> Process:
+    def transmit(self, hub: Hub, job: Job) -> bool:
+        """What the transport says of it."""
         ok = self._transmit(hub, job.packet)
-        self._note(f"{hub.name} transmits, {'taken' if ok else 'not taken'}:", job)
-        yield
-        hub.outcomes.append((job, ok))
+        self.note(f"{hub.name} transmits, {'taken' if ok else 'not taken'}:", job)
+        return ok
 
     def _transmit(self, hub: Hub, packet: Packet) -> bool:
         if packet.kind == "message":
@@ -226,12 +214,6 @@ class World:
         elif packet.kind == "acknowledgement":
             self.judge.acknowledged(hub, hub.peer, packet)
         return self.link.send(hub.peer.name, packet, self.now)
-
-    def _record(self, hub: Hub) -> Process:
-        group, hub.outcomes = hub.outcomes, []
-        yield
-        hub.record(group, self.now)
-        self._note(f"{hub.name} records", [(job.transmission, ok) for job, ok in group])
 
     def _receive(self, hub: Hub) -> Process:
         """Web threads whose requests become one transaction."""
@@ -241,15 +223,15 @@ class World:
             for packet in group:
                 if packet.kind == "message":
                     self._transmit(hub, Packet("acknowledgement", packet.id, 0, self.now))
-        yield
+        yield "before a group of arrivals is committed"
         refuses = self.chance.random() < self.accidents.refusal
         known = set(hub.stored)
-        jobs = hub.accept(group, self.now, refuses=refuses)
-        self._note(f"{hub.name} {'puts off' if refuses else 'takes'}", group)
-        if jobs:
-            self.processes.append((hub, "hand-over", self._hand_over(hub, jobs)))
+        claimed = hub.accept(group, self.now, refuses=refuses)
+        self.note(f"{hub.name} {'puts off' if refuses else 'takes'}", group)
+        if claimed:
+            yield from hub.workers.hand_over(claimed)
         if hub.build.stores_in_two_transactions:
-            yield
+            yield "between a message and its acknowledgement"
             for message_id in [message_id for message_id in hub.stored if message_id not in known]:
                 hub.owe_acknowledgement(message_id, self.now)
 
@@ -260,15 +242,16 @@ class World:
         hub = self.hubs[name]
         self.wanted[name] -= 1
         message_id = f"{name}{len(hub.rows) + 1}"
-        jobs = hub.submit(message_id, self.now)
-        self._note(f"{name} is given", message_id)
-        if jobs:
-            self.processes.append((hub, "hand-over", self._hand_over(hub, jobs)))
+        claimed = hub.submit(message_id, self.now)
+        self.note(f"{name} is given", message_id)
+        if claimed:
+            self.start(hub, None, hub.workers.hand_over(claimed))
 
     def _tick(self) -> bool:
         """Time passes to the next thing that is due. Returns False when nothing ever will be."""
         moments = [hub.next_due() for hub in self.hubs.values() if hub.up]
-        ahead = [moment for moment in (*moments, self.link.next_arrival()) if moment is not None and moment > self.now]
+        moments += [self.link.next_arrival(), self.timers[0][0] if self.timers else None]
+        ahead = [moment for moment in moments if moment is not None and moment > self.now]
         down = [hub for hub in self.hubs.values() if not hub.up]
         if down and (not ahead or self.chance.random() < 0.3):
             self._restart(self.chance.choice(down))
@@ -282,20 +265,28 @@ class World:
                 hub.arrived.append(packet)
         return True
 
+    def _ring(self) -> None:
+        while self.timers and self.timers[0][0] <= self.now:
+            heapq.heappop(self.timers)[2]()
+
     def _crash(self, hub: Hub) -> None:
         if hub.up:
             hub.crash()
             self.processes = [entry for entry in self.processes if entry[0] is not hub]
-            self._note(f"{hub.name} crashes")
+            self.note(f"{hub.name} crashes")
 
     def _restart(self, hub: Hub) -> None:
         hub.up = True
-        self._note(f"{hub.name} starts again")
+        hub.workers.come_up()
+        self.note(f"{hub.name} starts again")
 
     def _kill(self) -> None:
+        """A process ends: that of a web server, or a worker with all of its threads."""
         if self.processes:
-            hub, name, _ = self.processes.pop(self.chance.randrange(len(self.processes)))
-            self._note(f"{hub.name} loses a process:", name)
+            hub, owner, process = self.processes.pop(self.chance.randrange(len(self.processes)))
+            if owner is not None and owner.alive:
+                hub.workers.kill(owner)
+            self.note(f"{hub.name} loses a process:", process.__name__)
 
     def _person(self, hub: Hub) -> None:
         """Somebody presses a button, sensible or not."""
@@ -319,13 +310,15 @@ class World:
             if hub.pair != before:
                 raise Broken("invariant 6", f"{verb} was refused and changed {before} to {hub.pair}") from None
             return
-        self._note(f"{hub.name}'s operator:", verb)
+        self.note(f"{hub.name}'s operator:", verb)
 
     # The end.
 
     def _heal(self) -> None:
         self.accidents = QUIET
         self.link.weather = CLEAR
+        for hub in self.hubs.values():
+            hub.workers.trouble = Trouble()
         while any(self.wanted.values()):
             self._submit()
         for hub in self.hubs.values():
@@ -333,7 +326,7 @@ class World:
                 self._restart(hub)
             if hub.pair.gate is not Gate.OPEN:
                 hub.move_gate(GateVerb.RELEASE)
-        self._note("the link heals")
+        self.note("the link heals")
 
     def _person_mends(self) -> bool:
         """Nothing moves any more: people look at what is suspended. Returns False when nothing is."""
@@ -341,7 +334,7 @@ class World:
         for hub in suspended:
             refused = hub.pair.cause in ("InvalidSequenceNumber", "Inconsistent")
             kind = Kind.RESTART if refused and hub.pair.in_flight else Kind.RESUME
-            self._note(f"{hub.name}'s operator fixes {hub.pair.cause}:", kind)
+            self.note(f"{hub.name}'s operator fixes {hub.pair.cause}:", kind)
             hub.act(kind, self.now)
         return bool(suspended)
 
@@ -351,6 +344,8 @@ def _plain(detail: object) -> str:
     if isinstance(detail, Packet):
         number = f" #{detail.number}" if detail.number else ""
         return f"{detail.kind} {detail.id}{number}{' ' + detail.code if detail.code else ''}"
+    if isinstance(detail, Attempt):
+        return f"{_plain(detail.job)} for worker {detail.worker}"
     if isinstance(detail, Job):
         return f"attempt {detail.transmission}, {_plain(detail.packet)}"
     if isinstance(detail, list):

@@ -340,6 +340,25 @@ def test_a_hand_over_that_comes_twice_is_one(valkey: redis.Redis, engine: Engine
         assert len(wire.parcels) == 1
 
 
+@pytest.mark.parametrize("taken_over", [False, True])
+def test_a_hand_over_that_comes_late_is_sent_while_it_is_its_workers_and_not_after(
+    taken_over: bool, valkey: redis.Redis, worker: int, engine: Engine
+) -> None:
+    message = submit(partner_side())
+    [job] = handed_over(valkey)
+    Pair.objects.filter(pk=job.pair_id).update(due_at=clock.now())  # its lease is about to end
+    if taken_over:
+        kinds.claim_due(limit=10)
+        assert attempt_of(message).outcome == "lost"
+    with link() as wire:
+        engine.take([(job, 2 * loop.RENEW_SECONDS)])
+        eventually(lambda: engine._in_hand[job.transmission_id] is not None)
+        assert len(wire.parcels) == (not taken_over)
+    if not taken_over:
+        eventually(reached("awaiting_ack", message))
+        assert kinds.claim_due(limit=10) == []
+
+
 @pytest.mark.parametrize("how", ["flushed", "never pushed"])
 def test_what_is_lost_on_the_way_is_sent_by_its_worker(
     how: str, valkey: redis.Redis, engine: Engine, monkeypatch: pytest.MonkeyPatch
