@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import datetime
 from typing import Any
+from urllib.parse import urljoin
 
 import pytest
 from django.apps import apps
-from django.db import models
+from django.db import models, transaction
+from django.urls import reverse
 from django.utils.translation import trans_real
 from lxml import html
 
@@ -141,6 +145,78 @@ def test_no_text_of_a_page_is_left_untranslated(scene: World, marked: None) -> N
         answer = client.get(url)
         if "html" in answer["Content-Type"] and answer.content:
             found += [f"{name}: {text}" for text in dict.fromkeys(left(html.fromstring(answer.content), data))]
+    assert found == [], f"{len(found)} texts:\n" + "\n".join(found)
+
+
+# Fields that are posted as they are: they say which form it is, and from where.
+_KEPT = ("csrfmiddlewaretoken", "next", "once", "version")
+_APART_FORMS = ("logout", "own-sessions-end", "theme", "zone")
+
+
+def _forms(page: html.HtmlElement, url: str) -> dict[str, dict[str, list[str]]]:
+    """Address -> names of the fields of each form that is posted there, with what they hold."""
+    found: dict[str, dict[str, list[str]]] = {}
+    for form in page.xpath("//form[@method='post']"):
+        fields = found.setdefault(urljoin(url, form.get("action") or url), {})
+        for name, value in form.form_values():
+            fields.setdefault(name, []).append(value or "")
+        for name in form.xpath(".//input[@type!='hidden']/@name | .//select/@name | .//textarea/@name"):
+            fields.setdefault(name, [])
+        for button in form.xpath(".//button[@name]"):
+            fields.setdefault(button.get("name"), [button.get("value", "")])
+    return found
+
+
+def _wrong(fields: dict[str, list[str]]) -> dict[str, dict[str, Any]]:
+    """Ways to fill a form that most refuse. What is wrong has no words: pages say it again."""
+    kept = {name: values for name, values in fields.items() if name in _KEPT}
+    rest = [name for name in fields if name not in _KEPT]
+    return {
+        "empty": {**dict.fromkeys(rest, ""), **kept},
+        "wrong": {**dict.fromkeys(rest, "?!"), **kept},
+        "negative": {**dict.fromkeys(rest, "-1"), **kept},
+        "as it is": fields,
+        "stale": {**fields, "version": ["0"], "reason": ["?!?!?!"]},
+    }
+
+
+@contextmanager
+def _undone() -> Iterator[None]:
+    """What is written meanwhile is taken back. Blocks that must be the outermost may be inside, as in a test."""
+    block = transaction.atomic()
+    block._from_testcase = True  # type: ignore[attr-defined]
+    with block:
+        yield
+        transaction.set_rollback(True)
+
+
+def test_no_text_of_a_refused_form_is_left_untranslated(scene: World, marked: None) -> None:
+    client = browser()
+    Preference.objects.update_or_create(user_id=client.session["_auth_user_id"], defaults={"language": "de"})
+    apart = {reverse(f"console:{name}") for name in _APART_FORMS}
+    posted: dict[str, dict[str, list[str]]] = {}
+    for entry in PAGES:
+        url = entry.url(scene)
+        if entry.get and entry.name not in DOWNLOADS:
+            answer = client.get(url)
+            if "html" in answer["Content-Type"] and answer.content:
+                posted |= _forms(html.fromstring(answer.content), url)
+        if entry.post is not None:
+            posted.setdefault(url, {name: [value] for name, value in entry.post.items()})
+    data, found, refused = stored(), [], 0
+    for url, fields in posted.items():
+        if url in apart:
+            continue
+        for how, values in _wrong(fields).items():
+            with _undone():
+                answer = client.post(url, values)
+                if answer.status_code in (409, 422):
+                    refused += 1
+                    page = html.fromstring(answer.content)
+                    # What the form itself has stored is read only where something is left without it.
+                    texts = left(page, data) and left(page, data | stored())
+                    found += [f"{url} {how}: {text}" for text in dict.fromkeys(texts)]
+    assert refused > 100
     assert found == [], f"{len(found)} texts:\n" + "\n".join(found)
 
 
