@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 from urllib.parse import urljoin
@@ -17,6 +18,7 @@ from django.utils.translation import trans_real
 from lxml import html
 
 from messaging.models import Preference
+from tests import sizes
 from tests.messaging.console.pages import DOWNLOADS, PAGES
 from tests.messaging.console.scenes import World, browser
 
@@ -78,9 +80,9 @@ def stored() -> set[str]:
 
     for model in apps.get_models():
         names = [
-            field.attname
-            for field in model._meta.concrete_fields
-            if not isinstance(field, models.BinaryField | models.BooleanField | models.IntegerField)
+            one.attname
+            for one in model._meta.concrete_fields
+            if not isinstance(one, models.BinaryField | models.BooleanField | models.IntegerField)
         ]
         for row in model._base_manager.values_list(*names):
             for value in row:
@@ -153,31 +155,39 @@ _KEPT = ("csrfmiddlewaretoken", "next", "once", "version")
 _APART_FORMS = ("logout", "own-sessions-end", "theme", "zone")
 
 
-def _forms(page: html.HtmlElement, url: str) -> dict[str, dict[str, list[str]]]:
-    """Address -> names of the fields of each form that is posted there, with what they hold."""
-    found: dict[str, dict[str, list[str]]] = {}
+@dataclass
+class _Form:
+    """What a form that is posted holds by field, and the fields into which people type."""
+
+    fields: dict[str, list[str]] = field(default_factory=dict)
+    typed: set[str] = field(default_factory=set)
+
+    def wrong(self) -> Iterator[dict[str, Any]]:
+        """Ways to fill it that most refuse. What is wrong has no words: pages say it again."""
+        kept = {name: values for name, values in self.fields.items() if name in _KEPT}
+        yield {**dict.fromkeys(self.fields, ""), **kept}
+        yield {**dict.fromkeys(self.fields, "?!"), **kept}
+        good = {**self.fields, "reason": ["?!?!?!"]}
+        yield {**good, "version": ["0"]}
+        # What is checked only where all the rest is right.
+        for name in sorted(self.typed) if sizes.ALL else ():
+            yield {**good, name: "?!"}
+            yield {**good, name: "-1"}
+
+
+def _forms(page: html.HtmlElement, url: str) -> Iterator[tuple[str, _Form]]:
+    """Address and content of each form that a page posts."""
     for form in page.xpath("//form[@method='post']"):
-        fields = found.setdefault(urljoin(url, form.get("action") or url), {})
+        found = _Form()
         for name, value in form.form_values():
-            fields.setdefault(name, []).append(value or "")
+            found.fields.setdefault(name, []).append(value or "")
         for name in form.xpath(".//input[@type!='hidden']/@name | .//select/@name | .//textarea/@name"):
-            fields.setdefault(name, [])
+            found.fields.setdefault(name, [])
         for button in form.xpath(".//button[@name]"):
-            fields.setdefault(button.get("name"), [button.get("value", "")])
-    return found
-
-
-def _wrong(fields: dict[str, list[str]]) -> dict[str, dict[str, Any]]:
-    """Ways to fill a form that most refuse. What is wrong has no words: pages say it again."""
-    kept = {name: values for name, values in fields.items() if name in _KEPT}
-    rest = [name for name in fields if name not in _KEPT]
-    return {
-        "empty": {**dict.fromkeys(rest, ""), **kept},
-        "wrong": {**dict.fromkeys(rest, "?!"), **kept},
-        "negative": {**dict.fromkeys(rest, "-1"), **kept},
-        "as it is": fields,
-        "stale": {**fields, "version": ["0"], "reason": ["?!?!?!"]},
-    }
+            found.fields.setdefault(button.get("name"), [button.get("value", "")])
+        choices = "@type='hidden' or @type='checkbox' or @type='radio' or @type='file'"
+        found.typed.update(form.xpath(f".//input[not({choices})]/@name | .//textarea/@name"))
+        yield urljoin(url, form.get("action") or url), found
 
 
 @contextmanager
@@ -194,20 +204,20 @@ def test_no_text_of_a_refused_form_is_left_untranslated(scene: World, marked: No
     client = browser()
     Preference.objects.update_or_create(user_id=client.session["_auth_user_id"], defaults={"language": "de"})
     apart = {reverse(f"console:{name}") for name in _APART_FORMS}
-    posted: dict[str, dict[str, list[str]]] = {}
+    posted: dict[str, _Form] = {}
     for entry in PAGES:
         url = entry.url(scene)
         if entry.get and entry.name not in DOWNLOADS:
             answer = client.get(url)
             if "html" in answer["Content-Type"] and answer.content:
-                posted |= _forms(html.fromstring(answer.content), url)
+                posted |= dict(_forms(html.fromstring(answer.content), url))
         if entry.post is not None:
-            posted.setdefault(url, {name: [value] for name, value in entry.post.items()})
+            posted.setdefault(url, _Form({name: [value] for name, value in entry.post.items()}))
     data, found, refused = stored(), [], 0
-    for url, fields in posted.items():
+    for url, form in posted.items():
         if url in apart:
             continue
-        for how, values in _wrong(fields).items():
+        for values in form.wrong():
             with _undone():
                 answer = client.post(url, values)
                 if answer.status_code in (409, 422):
@@ -215,7 +225,7 @@ def test_no_text_of_a_refused_form_is_left_untranslated(scene: World, marked: No
                     page = html.fromstring(answer.content)
                     # What the form itself has stored is read only where something is left without it.
                     texts = left(page, data) and left(page, data | stored())
-                    found += [f"{url} {how}: {text}" for text in dict.fromkeys(texts)]
+                    found += [f"{url}: {text}" for text in dict.fromkeys(texts)]
     assert refused > 100
     assert found == [], f"{len(found)} texts:\n" + "\n".join(found)
 
