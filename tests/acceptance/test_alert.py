@@ -10,12 +10,18 @@ import pytest
 
 from messaging.demo import exchange
 from messaging.demo.stage import Link, Parameters, Stage, running
+from rmhub.hubs import free_ports
 from tests.messaging.notifications.test_alerting import service
 from tests.rmhub.conditions import eventually
 
 pytestmark = pytest.mark.acceptance
 
-RULE = """
+# Nobody listens where the partner's server was.
+IN_THE_HUB = """
+from partners import services
+from partners.models import Endpoint
+services.endpoint_update(endpoint=Endpoint.objects.get(party__is_own=False), address="http://127.0.0.1:PORT/")
+
 from messaging.journal.audit import Actor
 from messaging.notifications.services import rules
 rules.rule_create(
@@ -25,15 +31,16 @@ rules.rule_create(
 """
 
 
-def _in_the_hub(stage: Stage, code: str) -> None:
+def _down(stage: Stage, hook: str) -> None:
     buyer = stage.buyer
+    code = IN_THE_HUB.replace("PORT", str(free_ports(1)[0])).replace("URL", hook)
     subprocess.run(buyer.manage("shell", "-v", "0", "-c", code), env=buyer.environment(), check=True, timeout=600)
 
 
 def test_slack_hears_of_a_partner_that_is_down() -> None:
     parameters = Parameters(agreements=1, retries=1, timeout=1, retry_interval=1)
-    with service() as slack, running(link=Link(drop=1.0), parameters=parameters) as (stage, _):
-        _in_the_hub(stage, RULE.replace("URL", f"{slack.url}/services/T0/B0/xyz"))
+    with service() as slack, running(link=Link(), parameters=parameters) as (stage, _):
+        _down(stage, f"{slack.url}/services/T0/B0/xyz")
         with closing(stage.client(stage.buyer)) as client:
             exchange.hand_over(client, "tpa:demo:1", exchange.documents()[0])
         eventually(lambda: slack.asked)

@@ -121,7 +121,9 @@ def left(page: html.HtmlElement, data: set[str]) -> list[str]:
         if not isinstance(element.tag, str):
             return
         css = element.get("class", "").split()
-        kept_apart = element.tag in _APART or element.get("translate") == "no" or element.get("lang") or "mono" in css
+        # The page has a language, too.
+        foreign = element.get("lang") and element.tag != "html"
+        kept_apart = element.tag in _APART or element.get("translate") == "no" or foreign or "mono" in css
         inside = apart or bool(kept_apart)
         if not apart:
             for name in _SPOKEN:
