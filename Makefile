@@ -132,7 +132,7 @@ slowclients: setup ## 1,000 slow bodies and 1,000 slow headers, while partners, 
 scorecard: setup ## an operator's twenty-one tasks in Chromium, in a world of 10 M messages (ARGS="--messages 100000")
 	@exec $(PY) -m tests.scorecard $(ARGS)
 
-screenshots: setup ## a picture of every page of the console, in docs/screenshots
+screenshots: setup ## a picture of every page of console and portal, in docs/screenshots
 	RMHUB_SCREENSHOTS=docs/screenshots $(PY) -m pytest tests/browser/test_console.py -k axe $(ARGS)
 
 clean: ## delete .venv, caches and var, with the data of the embedded database

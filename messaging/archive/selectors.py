@@ -14,7 +14,7 @@ from messaging import keyset
 from messaging.archive.services.retention import policy
 from messaging.engine.attributes import NAME
 from messaging.exceptions import NotFound
-from messaging.messages.selectors.messages import MOST_ALIKE, AmbiguousId, bounded
+from messaging.messages.selectors.messages import MOST_ALIKE, AmbiguousId, bounded, planned_for_values
 from messaging.models import ArchivedMessage, ArchiveFile, AuditEntry, LegalHold
 from messaging.models.base import existing
 from messaging.overview.selectors import records
@@ -110,16 +110,17 @@ def left(text: str, *, attributes: Collection[tuple[str, str]] = (), limit: int 
     """
     if "\x00" in text or not (text or attributes):
         return []
-    gone = archived(states=(ArchiveState.ARCHIVED,), attributes=attributes)
-    if not text:
-        return list(gone.order_by("-id")[:limit])
-    try:
-        return list(gone.filter(pk=read_public_id("msg", text)))
-    except BadPublicId:
-        pass
-    rows = list(gone.filter(Q(message_id=text) | _of_document(text)).order_by("-id")[:limit])
-    rows = rows or list(gone.filter(conversation_id=text).order_by("-id")[:limit])
-    return rows or list(gone.filter(pk__in=_valued(text)).order_by("-id")[:limit])
+    with planned_for_values():
+        gone = archived(states=(ArchiveState.ARCHIVED,), attributes=attributes)
+        if not text:
+            return list(gone.order_by("-id")[:limit])
+        try:
+            return list(gone.filter(pk=read_public_id("msg", text)))
+        except BadPublicId:
+            pass
+        rows = list(gone.filter(Q(message_id=text) | _of_document(text)).order_by("-id")[:limit])
+        rows = rows or list(gone.filter(conversation_id=text).order_by("-id")[:limit])
+        return rows or list(gone.filter(pk__in=_valued(text)).order_by("-id")[:limit])
 
 
 def conversation_size(conversation_id: str) -> int:

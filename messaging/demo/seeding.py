@@ -52,6 +52,14 @@ SELLER = Side("Brick Lane Supplies", ("DUNS", "987654321"), "http://msh.bricklan
 # Terms of the agreements that the command line may change.
 TERMS = {"timeout": 2, "retries": 50, "retry_interval": 2, "transport_retries": 3, "transport_retry_interval": 1}
 
+# Service levels that both sides keep through a link that loses some messages, and miss when one of them is down.
+TARGETS = {
+    "acknowledged_within": 60,
+    "acknowledged_percent": 99.0,
+    "processed_within": 60,
+    "processed_percent": 99.0,
+}
+
 
 @dataclass(frozen=True, slots=True)
 class Plan:
@@ -69,6 +77,7 @@ class Plan:
     profiles: tuple[str, ...] = (Profile.EBXML,)  # of the agreements, in turn
     ordered: bool = False
     terms: Mapping[str, int] = field(default_factory=lambda: TERMS)
+    targets: Mapping[str, float] = field(default_factory=dict)
 
 
 def tpa_id(number: int) -> str:
@@ -101,6 +110,7 @@ def seed(plan: Plan) -> None:
             repeat_interval=plan.terms["retry_interval"],
             repeat_interval_max=4 * plan.terms["retry_interval"],
             **plan.terms,
+            **plan.targets,
             resend_schedule=RESEND_SCHEDULE,
             order_ack_timeout=ORDER_ACK_TIMEOUT,
             max_order_ack_delay=MAX_ORDER_ACK_DELAY,

@@ -54,6 +54,7 @@ class Parameters:
     timeout: int = 1
     retries: int = 100
     retry_interval: int = 1
+    targets: bool = False  # of service levels
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,6 +230,7 @@ def set_up(
             *("--retries", str(parameters.retries), "--retry-interval", str(parameters.retry_interval)),
             *(f"--profile={one}" for one in (parameters.profile, *parameters.more_profiles)),
             *(["--ordered"] if parameters.ordered else []),
+            *(["--targets"] if parameters.targets else []),
             *_application_options(receiving, application_port),
         )
 

@@ -49,6 +49,7 @@ class Command(BaseCommand):
         parser.add_argument(
             "--resolver", action="store_true", help="the application's resolver decides what is in doubt"
         )
+        parser.add_argument("--targets", action="store_true", help="the agreements promise service levels")
         for name, value in seeding.TERMS.items():
             parser.add_argument(f"--{name.replace('_', '-')}", type=int, default=value)
         parser.add_argument("--chain", action="store_true", help="one hub of a chain: its plan is standard input, JSON")
@@ -81,6 +82,7 @@ class Command(BaseCommand):
             profiles=tuple(options["profile"] or (Profile.EBXML,)),
             ordered=options["ordered"],
             terms={name: options[name] for name in seeding.TERMS},
+            targets=seeding.TARGETS if options["targets"] else {},
         )
         seeding.seed(plan)
         made = seeding.people(plan.partner)

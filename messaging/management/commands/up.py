@@ -111,7 +111,7 @@ class Command(BaseCommand):
                 redis_url=redis_url,
                 var=var,
                 link=Link(options["drop"], options["duplicate"]),
-                parameters=Parameters(timeout=2, retry_interval=2),
+                parameters=Parameters(timeout=2, retry_interval=2, targets=True),
                 receiving=Receiving(resolver=True, takes_ms=20),
                 ports=(port, partner_port),
                 databases=DATABASES,

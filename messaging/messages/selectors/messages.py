@@ -173,16 +173,24 @@ def named(text: str) -> Q:
 
 
 @contextmanager
+def planned_for_values(**settings: str) -> Iterator[None]:
+    """Has every statement planned for its values, with further settings of the database.
+
+    A statement that comes often gets one plan for any value otherwise. Such a plan cannot use the indexes of some
+    states only, and when it is to find a few of what it takes for many, it looks through all rows.
+    """
+    settings["plan_cache_mode"] = "force_custom_plan"
+    with transaction.atomic(), connection.cursor() as cursor:
+        calls = ", ".join(["set_config(%s, %s, true)"] * len(settings))
+        cursor.execute(f"SELECT {calls}", [part for pair in settings.items() for part in pair])
+        yield
+
+
+@contextmanager
 def bounded() -> Iterator[None]:
-    """Ends a search that no index serves, before it ends the patience of whoever waits for it."""
+    """Ends a search that no index serves, before it ends the patience of whoever waits for it. Raises TooBroad."""
     try:
-        with transaction.atomic(), connection.cursor() as cursor:
-            # Planned for these values each time: a plan for any value cannot use the indexes of some states only.
-            cursor.execute(
-                "SELECT set_config('statement_timeout', %s, true),"
-                " set_config('plan_cache_mode', 'force_custom_plan', true)",
-                [str(SECONDS * 1000)],
-            )
+        with planned_for_values(statement_timeout=str(SECONDS * 1000)):
             yield
     except OperationalError as error:
         if "statement timeout" not in str(error):

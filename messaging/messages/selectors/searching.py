@@ -120,7 +120,8 @@ def given_attribute(text: str) -> tuple[str, str] | None:
     name, colon, value = text.partition(":")
     if not (colon and value and attributes.NAME.fullmatch(name)):
         return None
-    had = messages.with_attribute(name, value, most=1) or archive.left("", attributes=((name, value),), limit=1)
+    with messages.planned_for_values():
+        had = messages.with_attribute(name, value, most=1) or archive.left("", attributes=((name, value),), limit=1)
     return (name, value) if had else None
 
 

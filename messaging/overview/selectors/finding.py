@@ -93,13 +93,14 @@ def find(text: str, scopes: Collection[str] = ()) -> Found:
     exact = exact or _transaction(text)
     if exact is not None:
         return Found(only=exact)
-    hits, more = _messages(text)
-    hits += _identifiers(text)
-    if len(hits) == 1:
-        return Found(only=hits[0])
-    if hits:
-        return Found(hits=hits, more_messages=more)
-    return Found(hits=_near(text))
+    with messages.planned_for_values():
+        hits, more = _messages(text)
+        hits += _identifiers(text)
+        if len(hits) == 1:
+            return Found(only=hits[0])
+        if hits:
+            return Found(hits=hits, more_messages=more)
+        return Found(hits=_near(text))
 
 
 def _by_public_id(text: str, scopes: Collection[str]) -> Hit | None:

@@ -71,6 +71,17 @@ def test_no_form_lists_partners_or_agreements(scene: World) -> None:
         assert not names & {option.text_content() for option in page.xpath("//select[not(@name='partner')]/option")}
 
 
+def test_nothing_but_three_style_sheets_delays_the_first_paint(scene: World) -> None:
+    """How soon it comes is measured by `make bench-console`."""
+    sheets = {tuple(page.xpath("//link[@rel='stylesheet']/@href")) for page in _pages(scene).values()}
+    assert [tuple(name.rpartition("/")[2] for name in names) for names in sheets] == [
+        ("tabler.min.css", "tabler-auto.css", "console.css")
+    ]
+    for name, page in _pages(scene).items():
+        assert not page.xpath("//script[not(@defer)]"), name
+        assert not page.xpath("//link[not(@rel='stylesheet' or @rel='icon')]"), name
+
+
 def test_the_csp_of_a_page_allows_only_this_site(scene: World) -> None:
     policy = browser().get("/")["Content-Security-Policy"]
     assert "default-src 'none'" in policy

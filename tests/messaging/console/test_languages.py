@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
+from urllib.parse import urljoin
 
 import pytest
 from django.apps import apps
-from django.db import models
+from django.db import models, transaction
+from django.urls import reverse
 from django.utils.translation import trans_real
 from lxml import html
 
 from messaging.models import Preference
+from tests import sizes
 from tests.messaging.console.pages import DOWNLOADS, PAGES
 from tests.messaging.console.scenes import World, browser
 
@@ -74,9 +80,9 @@ def stored() -> set[str]:
 
     for model in apps.get_models():
         names = [
-            field.attname
-            for field in model._meta.concrete_fields
-            if not isinstance(field, models.BinaryField | models.BooleanField | models.IntegerField)
+            one.attname
+            for one in model._meta.concrete_fields
+            if not isinstance(one, models.BinaryField | models.BooleanField | models.IntegerField)
         ]
         for row in model._base_manager.values_list(*names):
             for value in row:
@@ -115,7 +121,9 @@ def left(page: html.HtmlElement, data: set[str]) -> list[str]:
         if not isinstance(element.tag, str):
             return
         css = element.get("class", "").split()
-        kept_apart = element.tag in _APART or element.get("translate") == "no" or element.get("lang") or "mono" in css
+        # The page has a language, too.
+        foreign = element.get("lang") and element.tag != "html"
+        kept_apart = element.tag in _APART or element.get("translate") == "no" or foreign or "mono" in css
         inside = apart or bool(kept_apart)
         if not apart:
             for name in _SPOKEN:
@@ -141,6 +149,86 @@ def test_no_text_of_a_page_is_left_untranslated(scene: World, marked: None) -> N
         answer = client.get(url)
         if "html" in answer["Content-Type"] and answer.content:
             found += [f"{name}: {text}" for text in dict.fromkeys(left(html.fromstring(answer.content), data))]
+    assert found == [], f"{len(found)} texts:\n" + "\n".join(found)
+
+
+# Fields that are posted as they are: they say which form it is, and from where.
+_KEPT = ("csrfmiddlewaretoken", "next", "once", "version")
+_APART_FORMS = ("logout", "own-sessions-end", "theme", "zone")
+
+
+@dataclass
+class _Form:
+    """What a form that is posted holds by field, and the fields into which people type."""
+
+    fields: dict[str, list[str]] = field(default_factory=dict)
+    typed: set[str] = field(default_factory=set)
+
+    def wrong(self) -> Iterator[dict[str, Any]]:
+        """Ways to fill it that most refuse. What is wrong has no words: pages say it again."""
+        kept = {name: values for name, values in self.fields.items() if name in _KEPT}
+        yield {**dict.fromkeys(self.fields, ""), **kept}
+        yield {**dict.fromkeys(self.fields, "?!"), **kept}
+        good = {**self.fields, "reason": ["?!?!?!"]}
+        yield {**good, "version": ["0"]}
+        # What is checked only where all the rest is right.
+        for name in sorted(self.typed) if sizes.ALL else ():
+            yield {**good, name: "?!"}
+            yield {**good, name: "-1"}
+
+
+def _forms(page: html.HtmlElement, url: str) -> Iterator[tuple[str, _Form]]:
+    """Address and content of each form that a page posts."""
+    for form in page.xpath("//form[@method='post']"):
+        found = _Form()
+        for name, value in form.form_values():
+            found.fields.setdefault(name, []).append(value or "")
+        for name in form.xpath(".//input[@type!='hidden']/@name | .//select/@name | .//textarea/@name"):
+            found.fields.setdefault(name, [])
+        for button in form.xpath(".//button[@name]"):
+            found.fields.setdefault(button.get("name"), [button.get("value", "")])
+        choices = "@type='hidden' or @type='checkbox' or @type='radio' or @type='file'"
+        found.typed.update(form.xpath(f".//input[not({choices})]/@name | .//textarea/@name"))
+        yield urljoin(url, form.get("action") or url), found
+
+
+@contextmanager
+def _undone() -> Iterator[None]:
+    """What is written meanwhile is taken back. Blocks that must be the outermost may be inside, as in a test."""
+    block = transaction.atomic()
+    block._from_testcase = True  # type: ignore[attr-defined]
+    with block:
+        yield
+        transaction.set_rollback(True)
+
+
+def test_no_text_of_a_refused_form_is_left_untranslated(scene: World, marked: None) -> None:
+    client = browser()
+    Preference.objects.update_or_create(user_id=client.session["_auth_user_id"], defaults={"language": "de"})
+    apart = {reverse(f"console:{name}") for name in _APART_FORMS}
+    posted: dict[str, _Form] = {}
+    for entry in PAGES:
+        url = entry.url(scene)
+        if entry.get and entry.name not in DOWNLOADS:
+            answer = client.get(url)
+            if "html" in answer["Content-Type"] and answer.content:
+                posted |= dict(_forms(html.fromstring(answer.content), url))
+        if entry.post is not None:
+            posted.setdefault(url, _Form({name: [value] for name, value in entry.post.items()}))
+    data, found, refused = stored(), [], 0
+    for url, form in posted.items():
+        if url in apart:
+            continue
+        for values in form.wrong():
+            with _undone():
+                answer = client.post(url, values)
+                if answer.status_code in (409, 422):
+                    refused += 1
+                    page = html.fromstring(answer.content)
+                    # What the form itself has stored is read only where something is left without it.
+                    texts = left(page, data) and left(page, data | stored())
+                    found += [f"{url}: {text}" for text in dict.fromkeys(texts)]
+    assert refused > 100
     assert found == [], f"{len(found)} texts:\n" + "\n".join(found)
 
 

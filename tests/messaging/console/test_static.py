@@ -52,6 +52,14 @@ def test_all_scripts_together_stay_under_sixty_kilobytes() -> None:
     assert sum(len(gzip.compress(Path(str(path)).read_bytes())) for path in found) < 60 * 1024
 
 
+def test_what_a_page_waits_for_stays_under_a_hundred_kilobytes() -> None:
+    """Its style sheets: nothing is painted before they are there."""
+    base = (TEMPLATES / "base.html").read_text()
+    sheets = re.findall(r"rel=\"stylesheet\" href=\"{% static '([^']+)' %}\"", base)
+    assert len(sheets) == 3
+    assert sum(len(gzip.compress((STATIC / name).read_bytes())) for name in sheets) < 100 * 1024
+
+
 def test_our_scripts_make_no_markup_and_no_code_from_text() -> None:
     script = "".join(path.read_text() for path in (STATIC / "console").glob("*.js"))
     forbidden = r"\.innerHTML|\.outerHTML|insertAdjacent|document\.write|\beval\(|new Function|\.style\b"

@@ -7,10 +7,12 @@ from typing import Any
 
 import pytest
 
-from messaging.choices import ServiceKind
+from messaging.choices import ServiceKind, SlaTarget
 from messaging.demo import seeding, stage
 from messaging.demo.databases import broker_databases
 from messaging.models import Trigger
+from messaging.sla import selectors as sla
+from partners.choices import DOCUMENT_PROFILES
 from partners.secrets import decrypt
 from rmhub.local_secrets import local_secrets
 
@@ -27,6 +29,17 @@ def test_the_demos_trigger_follows_the_application_to_its_new_address() -> None:
     trigger.refresh_from_db()
     assert (trigger.kind, trigger.url) == (ServiceKind.PULL, "")
     assert trigger.resolver_url == "http://127.0.0.1:9003/resolve"
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("profile", DOCUMENT_PROFILES)
+def test_the_demos_agreements_have_targets_that_can_be_measured(profile: str) -> None:
+    sides = (seeding.BUYER, seeding.SELLER)
+    seeding.seed(
+        seeding.Plan(*sides, "http://127.0.0.1:9001", "a" * 9, "b" * 9, profiles=(profile,), targets=seeding.TARGETS)
+    )
+    found = [sla.targets(version) for version in sla.in_force()]
+    assert found == 4 * [{SlaTarget.ACKNOWLEDGED: (60, 99.0), SlaTarget.PROCESSED: (60, 99.0)}]
 
 
 def test_demos_that_run_at_the_same_time_use_different_databases_of_a_broker() -> None:

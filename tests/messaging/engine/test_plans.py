@@ -20,7 +20,7 @@ from messaging.engine.looking import look
 from messaging.engine.missing import missing
 from messaging.engine.recording import record
 from messaging.journal.audit import Actor
-from messaging.messages.selectors import finding
+from messaging.messages.selectors import finding, searching
 from messaging.messages.selectors.finding import MessageFilters
 from messaging.messages.selectors.messages import of_document
 from messaging.models import (
@@ -38,6 +38,7 @@ from messaging.models import (
 )
 from messaging.notifications.selectors import OLDEST, feed, of_message, of_pair
 from messaging.notifications.services import webhooks
+from messaging.overview.selectors import finding as overview
 from messaging.pairs.selectors import pairs
 from messaging.pairs.selectors.sequence import flight
 from messaging.pairs.services import operating
@@ -322,6 +323,24 @@ def _archived_attributes() -> None:
     assert found == [mine] * 4
 
 
+def _planned_for_values() -> None:
+    """What looks for a few of many by an attribute, however often it is asked."""
+    mine = submit(partner_side(), attributes={"invoice": "4711"})
+    archive_scenes.left(submit(partner_side(), attributes={"invoice": "gone"}))
+    for number in range(20):
+        overview.find(f"invoice:{number}")
+        overview.find(f"i-{number}")
+        searching.given_attribute(f"invoice:{number}")
+    assert overview.find("invoice:4711").only == overview.MESSAGE.hit(mine)
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT statement, generic_plans, custom_plans FROM pg_prepared_statements"
+            " WHERE statement LIKE 'SELECT%%attributes%%@%%' AND statement NOT LIKE '%%pg_prepared_statements%%'"
+        )
+        plans = cursor.fetchall()
+    assert plans and [row for row in plans if row[1]] == []
+
+
 def test_hot_paths_scan_no_table(full_store: None, subtests: pytest.Subtests) -> None:
     alone(
         subtests,
@@ -333,4 +352,5 @@ def test_hot_paths_scan_no_table(full_store: None, subtests: pytest.Subtests) ->
         _documents_by_id,
         _attributes,
         _archived_attributes,
+        _planned_for_values,
     )

@@ -21,7 +21,7 @@ _MESSAGES = """
 INSERT INTO messaging_message (id, direction, state, pair_id, agreement_version_id, semantics, message_id,
     conversation_id, ref_to_message_id, service, action, sequence_number, position, content_type, digest, size,
     attempts, cause, cause_detail, copies, created_at, first_sent_at, completed_at, submitted_by, idempotency_key,
-    idempotency_fingerprint, document_id)
+    idempotency_fingerprint, document_id, attributes)
 SELECT (lpad(to_hex((extract(epoch FROM m.at) * 1000)::bigint), 12, '0') || '7' || substr(m.hash, 1, 3) || '9'
         || substr(m.hash, 4, 15))::uuid,
     m.direction, m.state, m.pair_id, m.version_id, 'OnceAndOnlyOnce', m.name,
@@ -32,7 +32,9 @@ SELECT (lpad(to_hex((extract(epoch FROM m.at) * 1000)::bigint), 12, '0') || '7' 
     '', CASE WHEN m.direction = 'in' AND m.chance < 300 THEN 1 ELSE 0 END, m.at,
     CASE WHEN m.direction = 'out' THEN m.at + interval '20 ms' END,
     CASE WHEN m.direction = 'out' THEN m.at + m.took * interval '1 ms' ELSE m.at END,
-    CASE WHEN m.direction = 'out' THEN 'erp' ELSE '' END, '', '', ''
+    CASE WHEN m.direction = 'out' THEN 'erp' ELSE '' END, '', '', '',
+    CASE WHEN (%(actions)s::text[])[1 + m.n %% 4] = 'Invoice' THEN jsonb_build_object('invoice', (4711 + m.n / 4)::text,
+        'customer', 'C-' || (m.n / 4) %% 1000, 'currency', (ARRAY['EUR', 'NOK', 'SEK'])[1 + (m.n / 4) %% 3]) END
 FROM (
     SELECT n, s.*, h.hash, t.at, (n / %(slots)s) * s.share + s.rank + 1 AS number,
         n || '.' || substr(h.hash, 1, 8) || '@' || s.slug AS name,
@@ -77,8 +79,11 @@ INSERT INTO messaging_payload (message_id, number, content_id, content_type, fil
 SELECT m.id, 1, 'p1.' || m.message_id, 'application/xml', lower(m.action) || '.xml', m.action, length(c.body),
     encode(sha256(c.body), 'hex'), c.body, '', false
 FROM messaging_message m
-CROSS JOIN LATERAL (SELECT convert_to('<?xml version="1.0"?><' || m.action || '><ID>' || m.message_id
-    || '</ID><IssueDate>' || to_char(m.created_at, 'YYYY-MM-DD') || '</IssueDate><Lines>' || m.size || '</Lines></'
+CROSS JOIN LATERAL (SELECT convert_to('<?xml version="1.0"?><' || m.action || '><ID>'
+    || coalesce(m.attributes->>'invoice', m.message_id) || '</ID><IssueDate>' || to_char(m.created_at, 'YYYY-MM-DD')
+    || '</IssueDate>'
+    || coalesce('<DocumentCurrencyCode>' || (m.attributes->>'currency') || '</DocumentCurrencyCode><CustomerID>'
+        || (m.attributes->>'customer') || '</CustomerID>', '') || '<Lines>' || m.size || '</Lines></'
     || m.action || '>', 'UTF8') AS body) c
 WHERE m.id >= %(from)s AND m.pair_id IN (SELECT pair_id FROM ux_slot)
 """

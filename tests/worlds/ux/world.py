@@ -8,6 +8,8 @@ from collections.abc import Callable
 from django.contrib.auth.models import Group, User
 
 from messaging.demo import seeding
+from messaging.journal.audit import Actor
+from messaging.messages import attributes
 from messaging.models import Access, TrafficCursor, feed
 from partners import registry
 from partners.models import Agreement
@@ -16,7 +18,10 @@ from tests.worlds.ux import bulk, certificates, directory, newcomer, transaction
 from tests.worlds.ux.plan import EXPIRED, TROUBLES, Plan
 
 PASSWORD = "correct horse battery"
+ADMIN = Actor("admin", "console")
 PIAS = "tpa:ux:p20"  # the agreement of a partner without trouble, whose portal pia sees
+# What every invoice is found by: name -> where its document has it.
+ATTRIBUTES = {"invoice": "/Invoice/ID", "customer": "/Invoice/CustomerID", "currency": "/Invoice/DocumentCurrencyCode"}
 # The shift, and what each may do.
 CREW = {"mona": Role.OPERATOR, "ines": Role.VIEWER}
 
@@ -32,6 +37,10 @@ def make(plan: Plan, say: Callable[[str], None]) -> dict[str, object]:
     lanes = directory.make(plan)
     directory.write_pairs(lanes)
     people()
+    for name, path in ATTRIBUTES.items():
+        attributes.rule_create(
+            actor=ADMIN, reason="people ask for it", name=name, kind="xml", path=path, action="Invoice"
+        )
     bulk.write(plan, lanes, say)
     # The hours of the past are counted; what is told next leaves events, which the hub counts itself.
     place = feed.latest()
