@@ -175,7 +175,7 @@ _MORE = (
 _EXTEND = tuple(
     _MORE.format(table=table, which=which)
     for table, which in (
-        ("messaging_pair", f"flow = 'sending' AND transmission_id IN ({_CLAIMED.format('id')})"),
+        ("messaging_pair", f"flow = 'sending' AND (id, transmission_id) IN ({_CLAIMED.format('pair_id, t.id')})"),
         ("messaging_message", f"state = 'sending' AND id IN ({_CLAIMED.format('message_id')})"),
         ("messaging_signal", f"state = 'sending' AND id IN ({_CLAIMED.format('signal_id')})"),
         ("messaging_delivery", "state = 'running' AND worker = ANY(%s)"),

@@ -517,10 +517,10 @@ class Migration(migrations.Migration):
                 ('version', models.PositiveBigIntegerField(default=1)),
                 ('xid', models.BigIntegerField(db_default=messaging.models.base.CurrentTransaction(), editable=False)),
                 ('message', models.ForeignKey(db_constraint=False, db_index=False, on_delete=django.db.models.deletion.CASCADE, related_name='deliveries', to='messaging.message')),
-                ('resubmission_of', models.ForeignKey(blank=True, db_constraint=False, null=True, on_delete=django.db.models.deletion.PROTECT, related_name='resubmissions', to='messaging.delivery')),
+                ('resubmission_of', models.ForeignKey(blank=True, db_constraint=False, db_index=False, null=True, on_delete=django.db.models.deletion.PROTECT, related_name='resubmissions', to='messaging.delivery')),
                 ('sender', models.ForeignKey(db_constraint=False, db_index=False, on_delete=django.db.models.deletion.PROTECT, related_name='+', to='partners.party')),
-                ('join', models.ForeignKey(blank=True, db_constraint=False, null=True, on_delete=django.db.models.deletion.PROTECT, related_name='firings', to='messaging.join')),
-                ('part_of', models.ForeignKey(blank=True, db_constraint=False, null=True, on_delete=django.db.models.deletion.PROTECT, related_name='parts', to='messaging.join')),
+                ('join', models.ForeignKey(blank=True, db_constraint=False, db_index=False, null=True, on_delete=django.db.models.deletion.PROTECT, related_name='firings', to='messaging.join')),
+                ('part_of', models.ForeignKey(blank=True, db_constraint=False, db_index=False, null=True, on_delete=django.db.models.deletion.PROTECT, related_name='parts', to='messaging.join')),
                 ('pair', models.ForeignKey(db_constraint=False, db_index=False, on_delete=django.db.models.deletion.PROTECT, related_name='+', to='messaging.pair')),
             ],
             options={
@@ -1748,7 +1748,7 @@ class Migration(migrations.Migration):
                 ('created_at', models.DateTimeField()),
                 ('delivered_at', models.DateTimeField(blank=True, null=True)),
                 ('event', models.ForeignKey(db_constraint=False, db_index=False, on_delete=django.db.models.deletion.DO_NOTHING, related_name='+', to='messaging.event')),
-                ('endpoint', models.ForeignKey(db_constraint=False, on_delete=django.db.models.deletion.CASCADE, related_name='deliveries', to='messaging.webhookendpoint')),
+                ('endpoint', models.ForeignKey(db_constraint=False, db_index=False, on_delete=django.db.models.deletion.CASCADE, related_name='deliveries', to='messaging.webhookendpoint')),
             ],
             options={
                 'verbose_name_plural': 'webhook deliveries',
@@ -1843,7 +1843,7 @@ class Migration(migrations.Migration):
         ),
         migrations.AddIndex(
             model_name='delivery',
-            index=models.Index(condition=models.Q(('state', 'waiting')), fields=['trigger', 'due_at'], name='delivery_due'),
+            index=models.Index(condition=models.Q(('state', 'waiting')), fields=['trigger', 'due_at', 'id'], name='delivery_due'),
         ),
         migrations.AddIndex(
             model_name='delivery',

@@ -92,13 +92,25 @@ class Delivery(Identified):
     attended = models.BooleanField(default=False, help_text="A caller waits for its outcome (synchronous exchange).")
 
     resubmission_of = models.ForeignKey(
-        "self", null=True, blank=True, on_delete=models.PROTECT, related_name="resubmissions", db_constraint=False
+        "self",
+        null=True,
+        blank=True,
+        on_delete=models.PROTECT,
+        related_name="resubmissions",
+        db_index=False,
+        db_constraint=False,
     )
     join = models.ForeignKey(
-        Join, null=True, blank=True, on_delete=models.PROTECT, related_name="firings", db_constraint=False
+        Join,
+        null=True,
+        blank=True,
+        on_delete=models.PROTECT,
+        related_name="firings",
+        db_index=False,
+        db_constraint=False,
     )
     part_of = models.ForeignKey(
-        Join, null=True, blank=True, on_delete=models.PROTECT, related_name="parts", db_constraint=False
+        Join, null=True, blank=True, on_delete=models.PROTECT, related_name="parts", db_index=False, db_constraint=False
     )
     decision = models.CharField(max_length=20, blank=True, default="", help_text="How a person settled it.")
     decided_by = models.CharField(max_length=150, blank=True, default="")
@@ -142,7 +154,8 @@ class Delivery(Identified):
                 name="delivery_by_pair",
                 condition=Q(state__in=("waiting", "running")),
             ),
-            models.Index(fields=("trigger", "due_at"), name="delivery_due", condition=Q(state="waiting")),
+            # By id, too: a trigger that is resumed makes all that waits due at one moment.
+            models.Index(fields=("trigger", "due_at", "id"), name="delivery_due", condition=Q(state="waiting")),
             models.Index(fields=("trigger", "due_at"), name="delivery_leased", condition=Q(state="running")),
             models.Index(fields=("message",), name="delivery_by_message"),
             models.Index(F("trigger"), F("id").desc(), name="delivery_by_trigger"),

@@ -232,7 +232,7 @@ class WebhookDelivery(Identified):
     PREFIX = "dlv"
 
     endpoint = models.ForeignKey(
-        WebhookEndpoint, on_delete=models.CASCADE, related_name="deliveries", db_constraint=False
+        WebhookEndpoint, on_delete=models.CASCADE, related_name="deliveries", db_index=False, db_constraint=False
     )
     event = models.ForeignKey(Event, on_delete=models.DO_NOTHING, related_name="+", db_constraint=False, db_index=False)
     body = models.JSONField()

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable
-from datetime import UTC, datetime
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime, timedelta
 from unittest import mock
 
 import pytest
 from django.db import connection, models, transaction
 from django.test import TestCase
-from django.test.utils import CaptureQueriesContext
 
 from messaging.archive import selectors as archive
-from messaging.engine import handover, leases, subscriptions
+from messaging.engine import circuits, handover, kinds, leases, subscriptions
 from messaging.engine.claiming import Job, claim_due
 from messaging.engine.handover import Seat
 from messaging.engine.looking import look
@@ -35,21 +33,27 @@ from messaging.models import (
     Transmission,
     Trigger,
     WebhookDelivery,
+    Worker,
 )
+from messaging.models import feed as feeds
 from messaging.notifications.selectors import OLDEST, feed, of_message, of_pair
 from messaging.notifications.services import webhooks
 from messaging.overview.selectors import finding as overview
 from messaging.pairs.selectors import pairs
 from messaging.pairs.selectors.sequence import flight
 from messaging.pairs.services import operating
+from messaging.profiles.repeatable.remembering import Key, stored_as_requests
+from messaging.profiles.stream import moving
 from messaging.transports import Receipt
 from partners import registry
+from rmhub import clock
 from rmhub.clock import frozen
 from tests.messaging.archive import archive_scenes
 from tests.messaging.factories import LOST, REFUSED, TAKEN, answered, link, partner_side, submit, work
 from tests.messaging.profiles.stream.partner import stream_side
 from tests.messaging.profiles.stream.test_sending import acknowledge
 from tests.messaging.profiles.wsat.test_outgoing import set_up
+from tests.plans import Plans
 from tests.staged import forget_all
 
 pytestmark = pytest.mark.django_db
@@ -110,23 +114,22 @@ def alone(subtests: pytest.Subtests, *parts: Callable[[], None]) -> None:
                 transaction.savepoint_rollback(before)
 
 
+SORTS = {
+    "OR id = ANY(%s) AND flow = 'sending' AND transmission_id = ANY(%s)": "the pairs of one group of outcomes",
+    "AND t.worker = ANY(%s)) AND due_at < %s ORDER BY id": "what those workers have in hand",
+    "JOIN unnest(%s::uuid[], %s::timestamptz[]) AS u(id, due)": "the jobs of this worker that wait",
+}
+PLANS = Plans([model._meta.db_table for model in BIG], SORTS)
+
+
 def scans(run: Callable[[], object]) -> list[str]:
-    """Sequential scans of big tables in the plans of all statements that `run` sends, each with its statement."""
-    with CaptureQueriesContext(connection) as captured:
-        run()
-    found = []
-    statements = [sql for q in captured if re.match(r"(SELECT|UPDATE|DELETE)\b", sql := q["sql"].strip())]
-    assert statements, "it asked the database nothing"
-    for statement in statements:
-        with connection.cursor() as cursor:
-            cursor.execute("EXPLAIN " + statement)
-            plan = "\n".join(row[0] for row in cursor.fetchall())
-        for model in BIG:
-            if model is Pair and "due_at <= " in statement:
-                continue  # looked for in the whole table, so that no message writes into an index of it
-            if re.search(rf"Seq Scan on {model._meta.db_table}\b", plan):
-                found.append(f"{statement[:300]}\n{plan}")
-    return found
+    """What is wrong with the plans of all statements that `run` sends, each with its statement."""
+    return PLANS.faults(run)
+
+
+def told(found: Mapping[str, list[str]]) -> str:
+    """What is wrong with each path, to be read."""
+    return "\n\n".join(f"{name}:\n" + "\n".join(wrong) for name, wrong in found.items())
 
 
 def _repeatable_requests() -> None:
@@ -138,6 +141,8 @@ def _repeatable_requests() -> None:
         messages = [submit(side) for _ in range(4)]
         paths["messages are put in flight"] = lambda: jobs.extend(claim_due(limit=64))
         paths["answers are recorded"] = lambda: record([(jobs[0], answered()), (jobs[1], LOST), (jobs[2], REFUSED)])
+        keys = [Key(side.terms.partner_id, messages[0].message_id)]
+        paths["ids are looked for among those of requests"] = lambda: stored_as_requests(keys)
         paths["they are repeated"] = lambda: time.move(60) and jobs.extend(claim_due(limit=64))
         paths["one is refused"] = lambda: record([(jobs[-1], answered(400, "rejected"))])
         paths["the next repeat is looked for"] = lambda: pairs.next_repeat(side.outbound.pk)
@@ -147,7 +152,7 @@ def _repeatable_requests() -> None:
         )
         paths["a window is over"] = lambda: time.move(7200) and claim_due(limit=64)
         found = {name: scanned for name, run in paths.items() if (scanned := scans(run))}
-    assert found == {}
+    assert not found, told(found)
     assert "in_doubt" in {message.state for message in Message.objects.filter(pk__in=[m.pk for m in messages])}
 
 
@@ -167,13 +172,14 @@ def _streams() -> None:
         paths["a stale acknowledgement"] = lambda: acknowledge(side, 1)
         paths["what is in flight is shown"] = lambda: list(flight(side.outbound.pk)[:10])
         paths["a life is over"] = lambda: time.move(30) and [jobs.extend(claim_due(limit=64)) for _ in range(2)]
+        paths["what waits for too long is looked for"] = moving.expire_waiting
         paths["a person restarts it"] = lambda: (
             Pair.objects.filter(pk=side.outbound.pk).update(flow="suspended"),
             record([(job, taken) for job in jobs]),
             operating.pair_restart_sequence(pair_id=side.outbound.pk, actor=actor, reason="They lost theirs."),
         )
         found = {name: scanned for name, run in paths.items() if (scanned := scans(run))}
-    assert found == {}
+    assert not found, told(found)
     assert Message.objects.get(pk=short.pk).state == "in_doubt"
     assert Message.objects.get(pk=messages[0].pk).state == "delivered"
 
@@ -207,7 +213,7 @@ def _messages() -> None:
         paths["the history of a pair is read"] = lambda: list(of_pair(partner.outbound.pk)[:50])
         found = {name: scanned for name, run in paths.items() if (scanned := scans(run))}
     assert wire.parcels == []
-    assert not found, "\n\n".join(f"{name}:\n" + "\n".join(scanned) for name, scanned in found.items())
+    assert not found, told(found)
 
 
 def _handed_over() -> None:
@@ -234,7 +240,7 @@ def _handed_over() -> None:
         paths["all kinds of work are looked for"] = lambda: look(4711)
         with TestCase.captureOnCommitCallbacks(execute=True):
             found = {name: scanned for name, run in paths.items() if (scanned := scans(run))}
-    assert found == {}
+    assert not found, told(found)
     assert [(_speaks(job), job.kind) for job in jobs] == [
         ("repeatable", "own"),
         ("stream", "own"),
@@ -254,13 +260,70 @@ def _transactions() -> None:
     }
     with frozen(AT):
         found = {name: scanned for name, run in paths.items() if (scanned := scans(run))}
-    assert found == {}
+    assert not found, told(found)
     assert "own" in {job.kind for job in jobs}
     assert Transmission.objects.get(pk=jobs[-1].transmission_id).outcome == "sent"
 
 
 def _speaks(job: Job) -> str:
     return registry.current().version(job.version_id).profile
+
+
+def _leases() -> None:
+    """What a worker does once a second for itself and for others, and when it stops."""
+    partner = partner_side()
+    caller = partner_side(profile="repeatable")
+    once = partner_side(semantics="BestEffort")
+    jobs: list[Job] = []
+    worker, other = leases.WorkerLock(), leases.WorkerLock()
+    paths: dict[str, Callable[[], object]] = {}
+    paths["a worker comes"] = worker.hold
+    paths["and another, which hangs"] = other.hold
+    found = {name: scanned for name, run in paths.items() if (scanned := scans(run))}
+    for to in (partner, caller, once):
+        submit(to)
+    partner.send(partner.message(1))
+    jobs.extend(claim_due(limit=64, worker=worker.number))
+    assert {job.kind.value for job in jobs} >= {"pair", "signal", "own", "unreliable"}
+    Worker.objects.filter(pk=other.number).update(renewed_at=clock.now() - timedelta(hours=1), node="elsewhere")
+    Worker.objects.filter(pk=worker.number).update(held_since=clock.now() - timedelta(hours=1), renewed_at=clock.now())
+    worker._renewed = float("-inf")
+    paths = {
+        "it renews its presence and strikes off the other": worker.hold,
+        "leases of others": lambda: leases._extend([worker.number]),
+        "workers are shown": leases.presences,
+        "jobs that wait keep their leases": lambda: kinds.renew(jobs),
+        "a worker that stops gives back": lambda: kinds.give_back(jobs),
+    }
+    found |= {name: scanned for name, run in paths.items() if (scanned := scans(run))}
+    assert not found, told(found)
+    assert list(Worker.objects.values_list("pk", flat=True)) == [worker.number]
+
+
+def _servers_that_fail() -> None:
+    """A row of each is made, moved and removed with the attempts that it is about."""
+    partner = partner_side()
+    submit(partner)
+    job = next(job for job in claim_due(limit=64) if job.kind == "pair")
+    paths: dict[str, Callable[[], object]] = {
+        "one fails": lambda: circuits.record([(job, REFUSED)], clock.now()),
+        "all are read": lambda: circuits.refresh(at_once=True),
+        "it answers": lambda: circuits.record([(job, TAKEN)], clock.now()),
+        "whoever is unused is forgotten": lambda: circuits.drop_unused(clock.now()),
+    }
+    found = {name: scanned for name, run in paths.items() if (scanned := scans(run))}
+    assert not found, told(found)
+
+
+def _feeds() -> None:
+    """The hub's own readers of events, from anywhere in the feed."""
+    paths: dict[str, Callable[[], object]] = {
+        "what comes next": lambda: feeds.read_all(after=OLDEST, limit=100),
+        "of rare types": lambda: feeds.read_types(after=feeds.latest(), types=["incident.opened"], limit=100),
+        "how far behind it is": lambda: feeds.first_unread(OLDEST),
+    }
+    wrong = {name: scanned for name, run in paths.items() if (scanned := scans(run))}
+    assert not wrong, told(wrong)
 
 
 def _documents_by_id() -> None:
@@ -279,7 +342,8 @@ def _documents_by_id() -> None:
         "by what it says itself": lambda: found.extend(Message.objects.filter(of_document("4711"))),
         "by what its sender called it": lambda: found.extend(Message.objects.filter(of_document("order-4711"))),
     }
-    assert {name: scanned for name, run in paths.items() if (scanned := scans(run))} == {}
+    wrong = {name: scanned for name, run in paths.items() if (scanned := scans(run))}
+    assert not wrong, told(wrong)
     assert [message.document_id for message in found] == ["order-4711"] * 2
 
 
@@ -297,7 +361,8 @@ def _attributes() -> None:
         "by its value": lambda: found.extend(finding.message_page(MessageFilters(q="4711")).rows),
         "by what a few have": lambda: finding.message_page(MessageFilters(attributes=(("kind", "k77"),))),
     }
-    assert {name: scanned for name, run in paths.items() if (scanned := scans(run))} == {}
+    wrong = {name: scanned for name, run in paths.items() if (scanned := scans(run))}
+    assert not wrong, told(wrong)
     assert found == [mine] * 2
 
 
@@ -319,7 +384,8 @@ def _archived_attributes() -> None:
         "by any id or value": lambda: found.extend(archive.archived_page(archive.archived(q="4711"), limit=9).rows),
         "by its document id": lambda: found.extend(archive.archived(document="order-1")),
     }
-    assert {name: scanned for name, run in paths.items() if (scanned := scans(run))} == {}
+    wrong = {name: scanned for name, run in paths.items() if (scanned := scans(run))}
+    assert not wrong, told(wrong)
     assert found == [mine] * 4
 
 
@@ -341,11 +407,22 @@ def _planned_for_values() -> None:
     assert plans and [row for row in plans if row[1]] == []
 
 
+# Where the plans of other statements of these rooms are shown, or why they need none.
+ELSEWHERE = {
+    "SELECT * FROM messaging_memoryepoch ORDER BY id LIMIT 1": "the table has one row",
+    "SELECT count(*) FROM … WHERE state IN ('running', 'in_doubt')": "profiles/repeatable/test_plans.py",
+}
+
+
 def test_hot_paths_scan_no_table(full_store: None, subtests: pytest.Subtests) -> None:
+    PLANS.forget()
     alone(
         subtests,
         _messages,
         _handed_over,
+        _leases,
+        _servers_that_fail,
+        _feeds,
         _repeatable_requests,
         _streams,
         _transactions,
@@ -354,3 +431,7 @@ def test_hot_paths_scan_no_table(full_store: None, subtests: pytest.Subtests) ->
         _archived_attributes,
         _planned_for_values,
     )
+    rooms = ("messaging/engine", "messaging/journal", "messaging/profiles/ebxml", "messaging/profiles/repeatable")
+    sending = ("messaging/profiles/stream/in_flight.py", "messaging/profiles/stream/moving.py")
+    models = ("messaging/models/bulk.py", "messaging/models/feed.py", "messaging/models/pair.py")
+    assert "\n".join(PLANS.missing(*rooms, *sending, *models, elsewhere=ELSEWHERE)) == ""

@@ -8,7 +8,6 @@ from datetime import date, timedelta
 
 import pytest
 from django.db import connection
-from django.test.utils import CaptureQueriesContext
 
 from messaging.engine import forgetting
 from messaging.models import RememberedRequest
@@ -16,6 +15,7 @@ from messaging.profiles.repeatable import remembering
 from messaging.profiles.repeatable.remembering import Key
 from partners.choices import ExchangeMode
 from tests.messaging.profiles.repeatable.callers import Caller, T, application, brief, caller, new_id, remembering_since
+from tests.plans import Plans
 
 pytestmark = pytest.mark.django_db
 
@@ -44,20 +44,12 @@ def partner(now) -> Caller:
     return partner
 
 
+PLANS = Plans([BIG])
+
+
 def scans(run: Callable[[], object]) -> list[str]:
-    """Sequential scans of remembered requests in the plans of all statements that `run` sends."""
-    with CaptureQueriesContext(connection) as captured:
-        run()
-    found = []
-    statements = [q["sql"] for q in captured if re.match(r"\s*(SELECT|UPDATE|DELETE)\b", q["sql"])]
-    assert any("messaging_rememberedrequest" in statement for statement in statements)
-    for statement in statements:
-        with connection.cursor() as cursor:
-            cursor.execute("EXPLAIN " + statement)
-            plan = "\n".join(row[0] for row in cursor.fetchall())
-        if re.search(rf"Seq Scan on {BIG}", plan):
-            found.append(f"{statement[:300]}\n{plan}")
-    return found
+    """What is wrong with the plans of all statements that `run` sends, each with its statement."""
+    return PLANS.faults(run)
 
 
 def undecided(day: date) -> None:
@@ -65,9 +57,17 @@ def undecided(day: date) -> None:
         cursor.execute(forgetting.UNDECIDED.format(f"{forgetting.REQUESTS}_{day:%Y%m%d}"))
 
 
+# Where the plans of other statements are shown.
+ELSEWHERE = {
+    "SELECT i.scope_id, i.message_id, i.stored_id": "engine/test_plans.py",
+    "SELECT * FROM messaging_pair WHERE id = ANY(%s) ORDER BY id FOR UPDATE SKIP LOCKED": "engine/test_plans.py",
+}
+
+
 def test_what_runs_for_each_request_scans_no_table(partner: Caller) -> None:
     known = RememberedRequest.objects.filter(day=DAYS[1]).first()
     assert known is not None
+    PLANS.forget()
     with application():
         paths: dict[str, Callable[[], object]] = {
             "a new request": lambda: partner.post("order-1"),
@@ -80,6 +80,7 @@ def test_what_runs_for_each_request_scans_no_table(partner: Caller) -> None:
         }
         found = {name: scanned for name, run in paths.items() if (scanned := scans(run))}
     assert found == {}
+    assert "\n".join(PLANS.missing("messaging/profiles/repeatable", elsewhere=ELSEWHERE)) == ""
 
 
 @pytest.mark.parametrize("size", [1, 64])

@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 import pytest
-from django.db import connection
+from django.db import connection, transaction
 
 from messaging.claim import Claim
 from messaging.models import Delivery, IncomingStream, Message, MessageIdentity, Pair, Signal
 from messaging.profiles.stream import accepting, receipts
+from rmhub import clock
 from rmhub.clock import FrozenClock
 from tests.messaging.deliveries.stage import make_trigger
-from tests.messaging.engine import test_plans
-from tests.messaging.engine.test_plans import multiply, scans
+from tests.messaging.engine.test_plans import BIG, multiply
 from tests.messaging.profiles.stream.partner import items, stream_side
+from tests.plans import Plans
 
 pytestmark = pytest.mark.django_db
+PLANS = Plans([model._meta.db_table for model in (*BIG, IncomingStream)])
+scans = PLANS.faults
+ELSEWHERE: dict[str, str] = {}
 
 
-def test_acceptance_and_order_acks_look_at_what_they_need(time: FrozenClock, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(test_plans, "BIG", (*test_plans.BIG, Delivery, IncomingStream))
+def test_acceptance_and_order_acks_look_at_what_they_need(time: FrozenClock) -> None:
     make_trigger(kind="pull")
     partner = stream_side(inbound_quota=100, final_receipt=True)
     partner.send(partner.message(1, requested=True))
@@ -34,6 +37,15 @@ def test_acceptance_and_order_acks_look_at_what_they_need(time: FrozenClock, mon
         assert cursor.fetchone()[0] > 20_000
     group = items(partner, *(partner.message(number) for number in (2, 3, 4, 3)))
     assert scans(lambda: accepting.accept(group)) == []
+    outside = partner.message(None, "outside@p")
+    assert scans(lambda: [accepting.accept(items(partner, outside)) for _ in range(2)]) == []
+    came = Message.objects.filter(direction="in", tx_sequence_id__isnull=False).order_by("-id")
+    keys = list(came.values_list("pk", flat=True)[:4])
+    with transaction.atomic():
+        assert scans(lambda: receipts.owe(keys, clock.now())) == []
     claim = Claim(time.move(1), 64)
     assert scans(lambda: receipts.claim(claim)) == []
     assert Signal.objects.filter(state="pending", kind="ack").count() == 2
+    # What is sent is in engine/test_plans.py.
+    rooms = (f"messaging/profiles/stream/{name}.py" for name in ("accepting", "receipts", "storing"))
+    assert "\n".join(PLANS.missing(*rooms, elsewhere=ELSEWHERE)) == ""
