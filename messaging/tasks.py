@@ -25,7 +25,7 @@ from messaging.notifications.services import notifying, webhooks
 from messaging.overview.services import housekeeping, traffic_hours
 from messaging.profiles.wsat import due
 from messaging.reports.services import runs as pipeline_runs
-from rmhub import memory
+from rmhub import memory, metrics
 from rmhub.postgresql.base import give_back
 
 Work = Callable[[], str]
@@ -154,6 +154,8 @@ def _begin(**kwargs: object) -> None:
 @worker_ready.connect
 def _settle(**kwargs: object) -> None:
     engine.receive()
+    if settings.RMHUB_METRICS_LISTEN is not None:
+        metrics.serve(settings.RMHUB_METRICS_LISTEN)
     memory.settle()
 
 

@@ -269,6 +269,8 @@ RMHUB_RATE_SUBMIT = env_int("RMHUB_RATE_SUBMIT", 60_000, minimum=0)
 RMHUB_RATE_OPERATE = env_int("RMHUB_RATE_OPERATE", 1200, minimum=0)
 RMHUB_RATE_PARTNER = env_int("RMHUB_RATE_PARTNER", 0, minimum=0)  # of one partner at the entrances
 RMHUB_RATE_REPEATS = env_int("RMHUB_RATE_REPEATS", 60, minimum=0)  # copies of one repeatable request
+# Where the worker answers /metrics; the web server does by its own port. None = not.
+RMHUB_METRICS_LISTEN = env_listen("RMHUB_METRICS_LISTEN")
 # Webhooks may not reach private addresses unless the installation says so (demo, tests, an internal bus).
 RMHUB_WEBHOOK_ALLOW_PRIVATE = env_bool("RMHUB_WEBHOOK_ALLOW_PRIVATE", False)
 

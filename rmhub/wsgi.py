@@ -7,6 +7,7 @@ import os
 from django.core.wsgi import get_wsgi_application
 
 from rmhub import memory
+from rmhub.metrics import timed
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "rmhub.settings")
 
@@ -14,5 +15,5 @@ django_application = get_wsgi_application()
 
 from messaging.entrance.urls import entrance_first  # noqa: E402  (needs the app registry)
 
-application = entrance_first(django_application)
+application = timed(entrance_first(django_application))
 memory.settle()

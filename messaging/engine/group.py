@@ -14,6 +14,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
+from rmhub.metrics import GROUPS
 from rmhub.postgresql.base import give_back
 
 Item = TypeVar("Item")
@@ -42,8 +43,10 @@ class GroupCommit(Generic[Item, Result]):
     It leaves the items as they are: when it raises, it is called again with each of them alone.
     """
 
-    def __init__(self, process: Callable[[list[Item]], list[Result]], *, limit: int = 64) -> None:
+    def __init__(self, process: Callable[[list[Item]], list[Result]], *, limit: int = 64, name: str = "") -> None:
+        """`name`: what the sizes of its groups are counted under; "" = the module that `process` is of."""
         self._process = process
+        self._sizes = GROUPS.labels(name or process.__module__.removeprefix("messaging."))
         self._limit = limit
         self._waiting: deque[_Entry[Item, Result]] = deque()
         self._lock = threading.Lock()

@@ -135,6 +135,20 @@ def say(worker: int, room: int, full: Collection[str]) -> None:
         together.execute()
 
 
+def lengths() -> list[int]:
+    """How many hand-overs wait in each worker's list. Never raises: nobody knows of any without Valkey."""
+    if _seats.hub is None or dispatch.is_down():
+        return []
+    try:
+        with dispatch.valkey().pipeline(transaction=False) as together:
+            for worker in dispatch.valkey().smembers(_key("workers")):
+                together.llen(_key("handover", int(worker)))
+            return [int(length) for length in together.execute()]
+    except redis.RedisError as error:
+        dispatch.failed("hand-overs not counted", dispatch.SEND, error)
+        return []
+
+
 def unsay(worker: int) -> None:
     """The worker takes nothing more. Never raises: what it said is void soon."""
     if _seats.hub is None:

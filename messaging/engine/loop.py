@@ -22,6 +22,7 @@ from messaging.engine import leases
 from messaging.engine.bulkheads import Begun, Bulkheads, Pace
 from messaging.engine.group import GroupCommit
 from rmhub import clock
+from rmhub.metrics import TALKS
 from rmhub.postgresql.base import give_back
 
 log = logging.getLogger(__name__)
@@ -107,6 +108,7 @@ class Engine(Generic[JobT, OutcomeT]):
     ) -> None:
         """`worker`: the presence of the process, which its engines share; None = one of its own."""
         self._work = work
+        self._talks = TALKS.labels(work.task)
         self._batch = batch
         self._lock = threading.Lock()
         self._changed = threading.Condition(self._lock)  # there may be something to claim, or nothing runs any more
@@ -127,7 +129,7 @@ class Engine(Generic[JobT, OutcomeT]):
         if work.ahead is not None:
             self._outbox = Outbox(self._record_some, batch=batch)
         self._record: GroupCommit[tuple[JobT, OutcomeT], JobT | None] = GroupCommit(
-            lambda outcomes: work.record(outcomes, not self._gather.is_set()), limit=batch
+            lambda outcomes: work.record(outcomes, not self._gather.is_set()), limit=batch, name=work.task
         )
 
     def run(self) -> int:
@@ -334,8 +336,10 @@ class Engine(Generic[JobT, OutcomeT]):
                     self._forget([job])
                     break
                 give_back()
+                begun_at = time.monotonic()
                 outcome = self._work.talk(job)
                 leased_at = time.monotonic()
+                self._talks.observe(leased_at - begun_at)
                 if ahead is not None:
                     reached = ahead.reached(outcome)
                     if self._outbox is not None and not ahead.urgent(job, outcome):

@@ -28,6 +28,7 @@ from messaging.protocol.sender import step
 from messaging.transports import Receipt
 from partners import registry
 from rmhub import clock
+from rmhub.metrics import TRANSMISSIONS
 
 log = logging.getLogger(__name__)
 
@@ -74,6 +75,8 @@ def record(outcomes: Sequence[tuple[Job, Receipt]]) -> list[bool]:
         if any(is_due(pair, now) for pair in pairs.values()):
             # Not only what moved here: a claim that came while we held the lock has passed it over (SKIP LOCKED).
             dispatch.wake_on_commit(dispatch.SEND)
+    for job, receipt in outcomes:
+        TRANSMISSIONS.labels(job.kind.value, "sent" if receipt.ok else "failed").inc()
     for event in written:
         if event.type == "circuit.closed":
             _tell(str(event.data["server"]))

@@ -357,6 +357,20 @@ class Migration(migrations.Migration):
             ],
         ),
         migrations.CreateModel(
+            name='EventTotal',
+            fields=[
+                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
+                ('type', models.CharField(max_length=40)),
+                ('profile', models.CharField(blank=True, default='', help_text='Of the message; empty without one.', max_length=20)),
+                ('number', models.PositiveBigIntegerField(default=0)),
+                ('seconds', models.FloatField(default=0, help_text='From first send to delivery, all together.')),
+                ('latencies', django.contrib.postgres.fields.ArrayField(base_field=models.BigIntegerField(), default=messaging.models.traffic.no_latencies, help_text='The same by `LATENCY_EDGES`.', size=None)),
+            ],
+            options={
+                'constraints': [models.UniqueConstraint(fields=('type', 'profile'), name='event_total_unique')],
+            },
+        ),
+        migrations.CreateModel(
             name='TrafficCursor',
             fields=[
                 ('id', models.PositiveSmallIntegerField(default=1, primary_key=True, serialize=False)),

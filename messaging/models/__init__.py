@@ -54,6 +54,7 @@ from messaging.models.report import (
 )
 from messaging.models.sla import SlaMonth, SlaSpan
 from messaging.models.traffic import (
+    EventTotal,
     Rejection,
     Signal,
     StatusInquiry,
@@ -86,6 +87,7 @@ __all__ = [
     "DoubtOutcome",
     "Enlistment",
     "Event",
+    "EventTotal",
     "Incident",
     "IncidentNote",
     "IncomingStream",

@@ -246,6 +246,25 @@ class TrafficHour(models.Model):
         return f"{self.pair_id} {self.hour:%Y-%m-%d %H}"
 
 
+class EventTotal(models.Model):
+    """How many events of one type there were since the hub was set up: what `/metrics` shows. Never less than before.
+
+    Deliveries have a histogram of how long they took, which `messaging.overview.selectors.metrics` adds up.
+    """
+
+    type = models.CharField(max_length=40)
+    profile = models.CharField(max_length=20, blank=True, default="", help_text="Of the message; empty without one.")
+    number = models.PositiveBigIntegerField(default=0)
+    seconds = models.FloatField(default=0, help_text="From first send to delivery, all together.")
+    latencies = ArrayField(models.BigIntegerField(), default=no_latencies, help_text="The same by `LATENCY_EDGES`.")
+
+    class Meta:
+        constraints = (models.UniqueConstraint(fields=("type", "profile"), name="event_total_unique"),)
+
+    def __str__(self) -> str:
+        return f"{self.type} {self.profile}: {self.number}"
+
+
 class TrafficCursor(models.Model):
     """How far the event feed was counted: one row."""
 

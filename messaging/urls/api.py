@@ -241,6 +241,7 @@ urlpatterns = [
     path("partner-groups/<str:group>", people.OnePartnerGroup.as_view(), name="partner-group"),
     path("causes", hub.Causes.as_view(), name="causes"),
     path("causes/<str:code>", hub.OneCause.as_view(), name="cause"),
+    path("metrics", hub.Metrics.as_view(), name="metrics"),
     path("health", hub.Health.as_view(), name="health"),
     path("problems", hub.Problems.as_view(), name="problems"),
     path("problems/<str:code>", hub.OneProblem.as_view(), name="problem"),

@@ -122,6 +122,11 @@ class Pool:
             return f"A request waited in vain for one of the {self.limit} connections of this process."
         return ""
 
+    def usage(self) -> dict[str, int]:
+        """How many connections are in use and idle now, and how many there may be."""
+        with self._lock:
+            return {"in_use": len(self._slots), "idle": len(self._idle), "limit": self.limit}
+
     def _find(self, place: threading.Semaphore, until: float) -> psycopg.Connection[Any]:
         while True:
             with self._lock:
@@ -255,6 +260,12 @@ def trouble() -> str:
     """What keeps this process from having more connections to its database; "" = nothing that is known."""
     pool = _pools.get("default")
     return pool.trouble() if pool is not None else ""
+
+
+def usage() -> dict[str, int]:
+    """The connections of this process to its database by state; empty before the first."""
+    pool = _pools.get("default")
+    return pool.usage() if pool is not None else {}
 
 
 def _is_full(error: Exception) -> bool:

@@ -22,16 +22,18 @@ from messaging.api.handlers import shown
 from messaging.api.named import AgreementNamed, PartyRef
 from messaging.api.permissions import PUBLIC
 from messaging.api.problems import Problem, django_problem
-from messaging.api.reading import read_parameters
+from messaging.api.reading import Param, read_parameters
 from messaging.causes import CAUSES
 from messaging.overview.selectors.health import health
 from messaging.overview.selectors.memory import Window, recollection
+from messaging.overview.selectors.metrics import PAIRS_AT_MOST, registry_of
 from messaging.overview.serializers import CauseSerializer
 from partners.choices import ExchangeIdentity
-from rmhub import clock
+from rmhub import clock, metrics
 from rmhub.ids import public_id
 
 Row = TypeVar("Row")
+PAIRS = (Param("pair", f"Codes of up to {PAIRS_AT_MOST} pairs, comma separated, to be told one by one."),)
 
 
 class ChecksSerializer(serializers.Serializer):
@@ -290,6 +292,32 @@ class Docs(Public):
     def get(self, request: Request) -> HttpResponse:
         read_parameters(request, ())
         return render(request._request, "api/docs.html", {"hub": settings.RMHUB_NAME})
+
+
+class Metrics(Endpoint):
+    """/metrics, also at the root, where Prometheus looks by itself."""
+
+    content_negotiation_class = AnyOctets
+
+    @operation(
+        id="metrics",
+        tag="hub",
+        scope="pairs:read",
+        whole_hub=True,
+        summary="The hub in numbers, in the OpenMetrics format",
+        description="For Prometheus and what reads the same, with a token as `authorization`. `rmhub_http_`, "
+        "`rmhub_group_`, `rmhub_database_` and `process_` are of the web server that answers; all else is of the hub, "
+        "and every web server says the same. Workers answer for themselves at `RMHUB_METRICS_LISTEN`.",
+        parameters=PAIRS,
+        responses={(200, metrics.CONTENT_TYPE): OpenApiTypes.STR},
+    )
+    def get(self, request: Request) -> HttpResponse:
+        given = read_parameters(request, PAIRS)
+        codes = [code.strip() for code in (given.get("pair") or "").split(",") if code.strip()]
+        if len(codes) > PAIRS_AT_MOST:
+            raise Problem("invalid_parameter", f"At most {PAIRS_AT_MOST} pairs in one question.")
+        answer = metrics.exposition(registry_of(codes))
+        return HttpResponse(answer, content_type=metrics.CONTENT_TYPE)
 
 
 def not_found(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:

@@ -1,4 +1,4 @@
-"""Counts what happens by pair and hour, from the event feed: each event once, whatever dies when.
+"""Counts what happens, by pair and hour and altogether, from the event feed: each event once, whatever dies when.
 
 The counts and the place in the feed up to which they go are written in one transaction. Screens read these rows, and
 never count messages.
@@ -19,6 +19,7 @@ from messaging.models.feed import Position
 from messaging.models.traffic import COUNTED, LATENCY_EDGES, no_latencies
 from messaging.reports.services.live_watch import first_after
 from messaging.sla.services import counting
+from partners import registry
 from rmhub import clock
 
 KEEP = timedelta(days=14)
@@ -40,6 +41,26 @@ ON CONFLICT (hour, pair_id) DO UPDATE SET
     latencies = ARRAY(SELECT coalesce(a, 0) + coalesce(b, 0)
         FROM unnest(t.latencies, excluded.latencies) WITH ORDINALITY AS s(a, b, n) ORDER BY n)
 """
+_TOTAL = """
+INSERT INTO messaging_eventtotal AS t (type, profile, number, seconds, latencies)
+SELECT type, profile, number, seconds, latencies::bigint[]
+FROM unnest(%s::text[], %s::text[], %s::bigint[], %s::float8[], %s::text[])
+    AS f(type, profile, number, seconds, latencies)
+ORDER BY type, profile
+ON CONFLICT (type, profile) DO UPDATE SET
+    number = t.number + excluded.number, seconds = t.seconds + excluded.seconds,
+    latencies = ARRAY(SELECT coalesce(a, 0) + coalesce(b, 0)
+        FROM unnest(t.latencies, excluded.latencies) WITH ORDINALITY AS s(a, b, n) ORDER BY n)
+"""
+
+
+@dataclass(slots=True)
+class _Total:
+    """What comes to one row of all."""
+
+    number: int = 0
+    seconds: float = 0.0
+    latencies: list[int] = field(default_factory=no_latencies)
 
 
 @dataclass(slots=True)
@@ -98,22 +119,47 @@ def _begin(now: datetime) -> None:
 
 
 def _add(events: Sequence[Event]) -> None:
-    counted = [event for event in events if event.type in _COUNTED and event.pair_id is not None]
-    if not counted:
-        return
-    ended = [event.message_id for event in counted if event.type == "message.delivered" and event.message_id]
-    sent = dict(Message.objects.filter(pk__in=ended, first_sent_at__isnull=False).values_list("pk", "first_sent_at"))
+    messages = {
+        pk: (version, sent)
+        for pk, version, sent in Message.objects.filter(
+            pk__in={event.message_id for event in events if event.message_id}
+        ).values_list("pk", "agreement_version_id", "first_sent_at")
+    }
+    versions = registry.current()
     hours: dict[tuple[uuid.UUID, datetime], _Hour] = {}
-    for event in counted:
-        assert event.pair_id is not None
-        hour = hours.setdefault((event.pair_id, hour_of(event.at)), _Hour())
-        hour.counts[_COUNTED[event.type]] += 1
-        begun = sent.get(event.message_id) if event.message_id and event.type == "message.delivered" else None
-        if begun is not None:
-            seconds = max(0.0, (event.at - begun).total_seconds())
-            hour.latencies[bisect_left(LATENCY_EDGES, seconds)] += 1
-    keys = sorted(hours)  # in one order, so that two writers never wait for each other
-    columns = [[hours[key].counts[name] for key in keys] for name in _COLUMNS]
-    latencies = ["{" + ",".join(map(str, hours[key].latencies)) + "}" for key in keys]
+    totals: dict[tuple[str, str], _Total] = {}
+    for event in events:
+        version, sent = messages.get(event.message_id, (None, None)) if event.message_id else (None, None)
+        total = totals.setdefault((event.type, versions.version(version).profile if version else ""), _Total())
+        total.number += 1
+        took = max(0.0, (event.at - sent).total_seconds()) if sent and event.type == "message.delivered" else None
+        if took is not None:
+            total.seconds += took
+            total.latencies[bisect_left(LATENCY_EDGES, took)] += 1
+        if event.type in _COUNTED and event.pair_id is not None:
+            hour = hours.setdefault((event.pair_id, hour_of(event.at)), _Hour())
+            hour.counts[_COUNTED[event.type]] += 1
+            if took is not None:
+                hour.latencies[bisect_left(LATENCY_EDGES, took)] += 1
     with connection.cursor() as sql:
-        sql.execute(_UPSERT, [[key[0] for key in keys], [key[1] for key in keys], *columns, latencies])
+        if hours:
+            keys = sorted(hours)  # in one order, so that two writers never wait for each other
+            counts = [[hours[key].counts[name] for key in keys] for name in _COLUMNS]
+            latencies = [_array(hours[key].latencies) for key in keys]
+            sql.execute(_UPSERT, [[key[0] for key in keys], [key[1] for key in keys], *counts, latencies])
+        if totals:
+            names = sorted(totals)
+            found = [totals[name] for name in names]
+            sql.execute(
+                _TOTAL,
+                [
+                    *([kind for kind, _ in names], [spoken for _, spoken in names]),
+                    *([one.number for one in found], [one.seconds for one in found]),
+                    [_array(one.latencies) for one in found],
+                ],
+            )
+
+
+def _array(values: Sequence[int]) -> str:
+    """As PostgreSQL writes one: psycopg cannot send a list of lists of different meaning."""
+    return "{" + ",".join(map(str, values)) + "}"

@@ -267,6 +267,7 @@ SCOPES = {
     "POST tokens": "tokens:manage",
     "GET tokens/{}": "tokens:manage",
     "POST tokens/{}/revoke": "tokens:manage",
+    "GET metrics": "pairs:read",
     "GET status": "pairs:read",
     "GET traffic": "pairs:read",
     "GET pairs/{}/badge": "pairs:read",
