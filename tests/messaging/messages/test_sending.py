@@ -88,10 +88,8 @@ def test_nobody_of_that_name_has_an_agreement() -> None:
     answer = browser(Role.OPERATOR).get("/messages/new/", {"agreement": partner.outbound.partner.name[:4]})
     assert answer.status_code == 422
     (said,) = html.fromstring(answer.content).xpath("//*[@data-testid='missing']")
-    assert (
-        "no agreement is in force" in said.text_content()
-        and said.xpath(".//a")[0].text == partner.outbound.partner.name
-    )
+    assert "no agreement is in force" in said.text_content()
+    assert said.xpath(".//a")[0].text == partner.outbound.partner.name
 
 
 def test_who_may_not_send_is_offered_nothing_on_the_page_of_a_partner() -> None:
