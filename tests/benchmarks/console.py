@@ -15,6 +15,7 @@ import itertools
 import json
 import random
 import re
+import shutil
 import statistics
 import subprocess
 import sys
@@ -238,6 +239,8 @@ def main() -> int:
         kept = var / "facts.json"
         fresh = not (chosen.keep and kept.exists())
         if fresh:
+            # The store of another run says that this run's database has lost its memory.
+            shutil.rmtree(var / "store", ignore_errors=True)
             embedded.drop_database(servers.database_url, DATABASE)
             url = embedded.create_database(servers.database_url, DATABASE)
         else:
