@@ -9,6 +9,8 @@ import time
 import uuid
 from datetime import datetime
 
+from django.utils.translation import gettext as _
+
 _FORMS = re.compile(
     r"(?:([a-z]{2,5})_)?([0-9a-f]{32})|([0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12})", re.ASCII
 )
@@ -58,5 +60,6 @@ def read_public_id(prefix: str, text: str) -> uuid.UUID:
     """The UUID in `prefix_<32 hex digits>`; a bare UUID is taken too. Raises BadPublicId."""
     found = parse(text)
     if found is None or found[0] not in ("", prefix):
-        raise BadPublicId(f"{text!r} is not an id of the form {prefix}_<32 hexadecimal digits>")
+        said = _("{text} is not an id of the form {prefix}_<32 hexadecimal digits>")
+        raise BadPublicId(said.format(text=repr(text), prefix=prefix))
     return found[1]

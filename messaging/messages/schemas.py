@@ -124,7 +124,7 @@ def _wrong(row: DocumentSchema, files: Files) -> dict[str, list[str]]:
     try:
         document_schemas.read(row.kind, dict(files))
     except document_schemas.BadSchema as error:
-        return {FILES: [str(error)]}
+        return {FILES: [_(error.text).format(**error.values)]}
     return {}
 
 

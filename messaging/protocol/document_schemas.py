@@ -30,7 +30,19 @@ Check = Callable[[bytes, str], Iterable[Fault]]
 
 
 class BadSchema(ValueError):
-    """No schema can be made of the files; the message is a sentence."""
+    """No schema can be made of the files. `text`: a sentence with names in braces, `values`: what they stand for."""
+
+    def __init__(self, text: str, **values: object) -> None:
+        super().__init__(text.format(**values))
+        self.text, self.values = text, values
+
+
+def gettext_noop(text: str) -> str:
+    """Marks a text for the catalogs; whoever shows it translates it."""
+    return text
+
+
+_NEEDED = gettext_noop("{name} is needed and is not among the files: add it.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,14 +70,17 @@ def read(kind: str, files: Files) -> Schema:
     `kind`: as `selecting.kind_of` calls documents. Raises BadSchema.
     """
     if not files or not next(iter(files.values())).strip():
-        raise BadSchema("Give the schema: its text, or a file.")
+        raise BadSchema(gettext_noop("Give the schema: its text, or a file."))
     if len(files) > MAX_FILES:
-        raise BadSchema(f"At most {MAX_FILES} files.")
+        raise BadSchema(gettext_noop("At most {most} files."), most=MAX_FILES)
     for name, text in files.items():
         if not FILE_NAME.fullmatch(name):
-            raise BadSchema(f"{name[:100]!r} cannot be the name of a file: use letters, digits, dots, _ and -.")
+            raise BadSchema(
+                gettext_noop("{name} cannot be the name of a file: use letters, digits, dots, _ and -."),
+                name=repr(name[:100]),
+            )
         if len(text) > MAX_FILE:
-            raise BadSchema(f"{name} is larger than {MAX_FILE >> 20} MiB.")
+            raise BadSchema(gettext_noop("{name} is larger than {size} MiB."), name=name, size=MAX_FILE >> 20)
     return Schema(kind, _READ[kind](files))
 
 
@@ -86,7 +101,7 @@ class _Files(etree.Resolver):
         text = self.files.get(url.rpartition("/")[2]) if url.startswith(_HERE.rstrip("/")) else None
         if text is None:
             self.missing = url.removeprefix(_HERE)
-            raise BadSchema(self.missing)
+            raise BadSchema("{name}", name=self.missing)
         return self.resolve_string(text.encode(), context, base_url=url)
 
 
@@ -99,17 +114,17 @@ def _xml(files: Files) -> Check:
         try:
             selecting.xml(text.encode())
         except selecting.Unreadable as error:
-            raise BadSchema(f"{name}: {error}.") from error
+            raise BadSchema("{name}: {error}.", name=name, error=error) from error
     name, text = next(iter(files.items()))
     try:
         root = etree.fromstring(text.encode(), parser, base_url=_HERE + name)
         schema = etree.XMLSchema(root)
         if others.missing:
-            raise BadSchema(others.missing)
+            raise BadSchema("{name}", name=others.missing)
     except (etree.LxmlError, BadSchema) as error:
         if others.missing:
-            raise BadSchema(f"{others.missing} is needed and is not among the files: add it.") from error
-        raise BadSchema(f"It is no XML Schema: {_said(str(error))}") from error
+            raise BadSchema(_NEEDED, name=others.missing) from error
+        raise BadSchema(gettext_noop("It is no XML Schema: {error}"), error=_said(str(error))) from error
     lock = threading.Lock()  # its log of errors belongs to the schema
 
     def check(content: bytes, content_type: str) -> list[Fault]:
@@ -185,7 +200,7 @@ def _json(files: Files) -> Check:
         try:
             read[name] = json.loads(text)
         except (ValueError, RecursionError) as error:
-            raise BadSchema(f"{name} is not valid JSON: {error}.") from error
+            raise BadSchema(gettext_noop("{name} is not valid JSON: {error}."), name=name, error=error) from error
     main = next(iter(read))
     by_name = [(_HERE + name, one) for name, one in read.items()]
     by_id = [(one["$id"], one) for one in read.values() if isinstance(one, dict) and isinstance(one.get("$id"), str)]
@@ -209,11 +224,13 @@ def _json(files: Files) -> Check:
         )
     except (ValueError, jsonschema_rs.ValidationError, jsonschema_rs.ReferencingError) as error:
         if missing:
-            raise BadSchema(f"{missing[0]} is needed and is not among the files: add it.") from error
+            raise BadSchema(_NEEDED, name=missing[0]) from error
         where = "/".join(map(str, getattr(error, "instance_path", ())))
         said = str(getattr(error, "message", error)).partition("\n")[0].replace("its value", where or "it", 1)
-        hint = " Look-around and back-references are not supported." if "regex" in said else ""
-        raise BadSchema(f"It is no JSON Schema: {said}.{hint}") from error
+        text = gettext_noop("It is no JSON Schema: {error}.")
+        if "regex" in said:
+            text = gettext_noop("It is no JSON Schema: {error}. Look-around and back-references are not supported.")
+        raise BadSchema(text, error=said) from error
 
     def check(content: bytes, content_type: str) -> Iterator[Fault]:
         try:
@@ -254,12 +271,12 @@ def _place(text: str, path: Sequence[str | int]) -> tuple[int, int]:
 
 def _edi(files: Files) -> Check:
     if len(files) > 1:
-        raise BadSchema("The list of segments is one file.")
+        raise BadSchema(gettext_noop("The list of segments is one file."))
     ((name, text),) = files.items()
     try:
         guide = edi_messages.read(text)
     except ValueError as error:
-        raise BadSchema(f"{name}, {error}") from error
+        raise BadSchema("{name}, {error}", name=name, error=error) from error
 
     def check(content: bytes, content_type: str) -> Iterator[Fault]:
         try:
