@@ -20,6 +20,8 @@ from rmhub.env import env_str
 _BASE = Path(__file__).resolve().parent.parent
 # Commands that need no database, or that start the servers on their own.
 _WITHOUT = {"up", "demo", "bench", "check", "help", "version", "collectstatic", "spectacular", "openapi", "diagrams"}
+# Commands that look at a hub which runs: its servers are theirs when they are there, and are not started for them.
+_BESIDE = {"health", "doctor"}
 
 
 def run(argv: list[str]) -> None:
@@ -35,10 +37,12 @@ def run(argv: list[str]) -> None:
 
             # Django reads them once, and that has to be when the servers' addresses are known.
             runpy.run_path(str(_BASE / "rmhub" / "settings.py"))
-            servers = stack.enter_context(embedded.servers(Path(env_str("RMHUB_VAR") or _BASE / "var")))
-            os.environ["DATABASE_URL"] = servers.database_url
-            if not env_str("REDIS_URL"):
-                os.environ["REDIS_URL"] = servers.redis_url
+            var = Path(env_str("RMHUB_VAR") or _BASE / "var")
+            servers = embedded.running(var) if command in _BESIDE else stack.enter_context(embedded.servers(var))
+            if servers is not None:
+                os.environ["DATABASE_URL"] = servers.database_url
+                if not env_str("REDIS_URL"):
+                    os.environ["REDIS_URL"] = servers.redis_url
         _ = settings.DEBUG  # the first use reads and checks them all
         execute_from_command_line(argv)
 

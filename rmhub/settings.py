@@ -49,7 +49,7 @@ ALLOWED_HOSTS = env_hosts("RMHUB_ALLOWED_HOSTS", "127.0.0.1,localhost,[::1]")
 CSRF_TRUSTED_ORIGINS = env_origins("RMHUB_TRUSTED_ORIGINS")
 # Behind a TLS proxy: secure cookies, HSTS and the redirect to https. Off only for a hub on loopback.
 SECURE = env_bool("RMHUB_HTTPS", False)
-_cookie_suffix = env_match("RMHUB_COOKIE_SUFFIX", "", r"[A-Za-z0-9_.-]{1,40}", "hub-1")
+RMHUB_COOKIE_SUFFIX = env_match("RMHUB_COOKIE_SUFFIX", "", r"[A-Za-z0-9_.-]{1,40}", "hub-1")
 SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = SECURE
 SECURE_SSL_REDIRECT = SECURE
 SECURE_HSTS_SECONDS = env_int("RMHUB_HSTS_SECONDS", 31_536_000 if SECURE else 0, minimum=0)
@@ -58,9 +58,9 @@ if SECURE:
     SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https")
     SESSION_COOKIE_NAME = "__Host-sessionid"
 # Two hubs on one machine share the host name, and cookies know no ports: each hub names its own.
-elif _cookie_suffix:
-    SESSION_COOKIE_NAME = "sessionid_" + _cookie_suffix
-    CSRF_COOKIE_NAME = "csrftoken_" + _cookie_suffix
+elif RMHUB_COOKIE_SUFFIX:
+    SESSION_COOKIE_NAME = "sessionid_" + RMHUB_COOKIE_SUFFIX
+    CSRF_COOKIE_NAME = "csrftoken_" + RMHUB_COOKIE_SUFFIX
 SESSION_COOKIE_HTTPONLY = True
 SESSION_COOKIE_SAMESITE = "Lax"
 SECURE_REFERRER_POLICY = "same-origin"
@@ -310,7 +310,8 @@ CELERY_BEAT_SCHEDULE = {
         "housekeeping": 30,
     }.items()
 }
-CELERY_BEAT_SCHEDULE_FILENAME = str(VAR_DIR / "run" / f"beat-{_cookie_suffix or 'hub'}")
+CELERY_BEAT_SCHEDULER = "rmhub.beat:Scheduler"
+CELERY_BEAT_SCHEDULE_FILENAME = str(VAR_DIR / "run" / f"beat-{RMHUB_COOKIE_SUFFIX or 'hub'}")
 
 REST_FRAMEWORK = {
     "DEFAULT_AUTHENTICATION_CLASSES": [
