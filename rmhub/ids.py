@@ -60,3 +60,11 @@ def read_public_id(prefix: str, text: str) -> uuid.UUID:
     if found is None or found[0] not in ("", prefix):
         raise BadPublicId(f"{text!r} is not an id of the form {prefix}_<32 hexadecimal digits>")
     return found[1]
+
+
+_GIVEN = re.compile(r"[A-Za-z0-9._:-]{1,80}", re.ASCII)
+
+
+def request_id(given: str) -> str:
+    """The id of a request: the caller's own if it is sane, else a new one."""
+    return given if _GIVEN.fullmatch(given) else public_id("req", uuid7())

@@ -344,16 +344,22 @@ SPECTACULAR_SETTINGS = {
     "SERVERS": [{"url": "/"}],
 }
 
+_LINES = {
+    "TEXT": ("rmhub.logs.LineFormatter", "rmhub.logs.OneLineFormatter"),
+    "JSON": ("rmhub.logs.JsonFormatter", "rmhub.logs.BriefJsonFormatter"),
+}
+_line, _one_line = _LINES[env_choice("RMHUB_LOG_FORMAT", "TEXT", _LINES)]
+RMHUB_ACCESS_LOG = env_bool("RMHUB_ACCESS_LOG", False)  # a line for each request
 LOGGING = {
     "version": 1,
     "disable_existing_loggers": False,
     "formatters": {
-        "line": {"()": "rmhub.logs.LineFormatter"},
-        "one_line": {"()": "rmhub.logs.OneLineFormatter"},
+        "line": {"()": _line},
+        "one_line": {"()": _one_line},
     },
-    "filters": {"outage": {"()": "rmhub.logs.OncePerOutage"}},
+    "filters": {"once": {"()": "rmhub.logs.OnceAMinute"}},
     "handlers": {
-        "stderr": {"class": "logging.StreamHandler", "formatter": "line", "filters": ["outage"]},
+        "stderr": {"class": "logging.StreamHandler", "formatter": "line", "filters": ["once"]},
         "strangers": {"class": "logging.StreamHandler", "formatter": "one_line"},
     },
     "root": {
@@ -361,6 +367,7 @@ LOGGING = {
         "level": env_choice("RMHUB_LOG_LEVEL", "INFO", ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")),
     },
     "loggers": {
+        "rmhub.access": {"level": "INFO"},  # switched on by a setting of its own
         "django.request": {"level": "ERROR"},
         "django.security": {"handlers": ["strangers"], "propagate": False},
         "celery": {"level": "WARNING"},

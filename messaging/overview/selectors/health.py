@@ -115,8 +115,13 @@ def readiness() -> tuple[Part, ...]:
     """
     now = clock.now()
     answered, wrong = _asked(bool)
+    return _database_part(answered is not None, wrong, now), store_part()
+
+
+def store_part() -> Part:
+    """Whether the payload store takes a document now. Never raises."""
     room = _room()
-    return _database_part(answered is not None, wrong, now), _store_part(room, _takes_a_message(room), now)
+    return _store_part(room, _takes_a_message(room), clock.now())
 
 
 def health() -> Health:
