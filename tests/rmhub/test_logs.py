@@ -28,7 +28,7 @@ def now(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 
 def record(error: Exception | None = None, text: str = "sweep failed", **extra: str) -> logging.LogRecord:
     made = logging.LogRecord(
-        "hub", logging.ERROR, __file__, 1, text, None, (type(error), error, None) if error else None
+        "hub", logging.ERROR, __file__, 1, text, None, (type(error), error, error.__traceback__) if error else None
     )
     vars(made).update(extra)
     return made
