@@ -43,4 +43,5 @@ application = Front(
         chain=settings.RMHUB_FORWARDED_HEADER,
         fingerprint_header=settings.RMHUB_FINGERPRINT_HEADER,
     ),
+    access_log=settings.RMHUB_ACCESS_LOG,
 )

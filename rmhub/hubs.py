@@ -6,7 +6,6 @@ import os
 import random
 import socket
 import sys
-import urllib.error
 import urllib.request
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
@@ -16,6 +15,7 @@ from typing import Any
 
 from rmhub.env import env_bool
 from rmhub.front import serving
+from rmhub.front.application import LIVE
 from rmhub.supervisor import Process
 
 BASE = Path(__file__).resolve().parent.parent
@@ -129,12 +129,8 @@ class Hub:
         ]
 
     def answers(self) -> bool:
-        """Whether the web server answers at all (any status is an answer)."""
-        try:
-            with urllib.request.urlopen(f"{self.url}/ebxml/msh", timeout=2):  # noqa: S310  (our own address)
-                return True
-        except urllib.error.HTTPError as error:
-            error.close()
+        """Whether the web server answers at all. Raises OSError when nobody does."""
+        with urllib.request.urlopen(f"{self.url}{LIVE}", timeout=2):  # noqa: S310  (our own address)
             return True
 
 

@@ -63,3 +63,11 @@ def read_public_id(prefix: str, text: str) -> uuid.UUID:
         said = _("{text} is not an id of the form {prefix}_<32 hexadecimal digits>")
         raise BadPublicId(said.format(text=repr(text), prefix=prefix))
     return found[1]
+
+
+_GIVEN = re.compile(r"[A-Za-z0-9._:-]{1,80}", re.ASCII)
+
+
+def request_id(given: str) -> str:
+    """The id of a request: the caller's own if it is sane, else a new one."""
+    return given if _GIVEN.fullmatch(given) else public_id("req", uuid7())

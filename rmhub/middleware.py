@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from typing import Any
 
 from django.http import HttpRequest, HttpResponse
 
-from rmhub.ids import public_id, uuid7
+from rmhub import ids
+from rmhub.front.environ import REQUEST_ID
 
 _POLICY = ", ".join(
     f"{feature}=()"
@@ -23,17 +23,16 @@ FORM_BYTES = 16 * 1024 * 1024  # a bundle, twice
 STRANGERS_BYTES = 64 * 1024
 _WITHOUT_FORM = ("GET", "HEAD", "OPTIONS", "TRACE")
 _PLAIN = "text/plain; charset=utf-8"
-_ACCEPTABLE = re.compile(r"[A-Za-z0-9._:-]{1,80}")
 
 
 def request_id(get_response: Callable[[HttpRequest], HttpResponse]) -> Callable[[HttpRequest], HttpResponse]:
-    """Gives each request an id (the caller's own if it is sane) and says it in the answer."""
+    """Says the request's id in the answer. The front has given it one."""
 
     def middleware(request: HttpRequest) -> HttpResponse:
-        given = request.headers.get("X-Request-Id", "")
-        request.request_id = given if _ACCEPTABLE.fullmatch(given) else public_id("req", uuid7())  # type: ignore[attr-defined]
+        known = request.META.get(REQUEST_ID) or ids.request_id(request.headers.get("X-Request-Id", ""))
+        request.request_id = known  # type: ignore[attr-defined]
         response = get_response(request)
-        response["X-Request-Id"] = request.request_id  # type: ignore[attr-defined]
+        response["X-Request-Id"] = known
         return response
 
     return middleware

@@ -28,6 +28,7 @@ from messaging.api.reading import Param, StrictJson, check_size
 from messaging.entrance import rate_limits
 from messaging.entrance.rate_limits import Bucket
 from partners import visibility
+from rmhub.front.environ import CALLER
 
 Handler = TypeVar("Handler", bound=Callable[..., HttpResponseBase])
 Status = int | tuple[int, str]  # with the media type, when it is not JSON
@@ -120,6 +121,11 @@ class Endpoint(APIView):
             if visibility.visible() is not None and isinstance(response, StreamingHttpResponse):
                 response.streaming_content = visibility.lasting(response.streaming_content)
         return response
+
+    def perform_authentication(self, request: Request) -> None:
+        super().perform_authentication(request)
+        if isinstance(request.auth, Access):
+            request.META[CALLER] = request.auth.name
 
     def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
         check_size(request, self.body_limit())  # first: the check of a session's CSRF token may read a form

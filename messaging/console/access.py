@@ -33,6 +33,7 @@ from messaging.journal import audit
 from messaging.journal.audit import Actor
 from messaging.permissions import permissions_of
 from partners import visibility
+from rmhub.front.environ import CALLER
 from rmhub.ids import BadPublicId
 from rmhub.roles import NAMES, SCOPES, WHOLE_HUB_SCOPES, Role, role_for
 
@@ -115,6 +116,7 @@ def requires(
             if wanted != PUBLIC:
                 if not request.user.is_authenticated or has_ended(request):
                     return _to_login(request)
+                request.META[CALLER] = request.user.get_username()
                 if request.session.get(ENROL) and _page_of(request) not in _ENROLLING:
                     return HttpResponseRedirect(resolve_url("console:second-factor"))
                 _note_use(request)

@@ -27,11 +27,12 @@ from messaging.engine.claiming import claim_due
 from messaging.engine.loop import Ahead, Crowded, Engine, Work
 from messaging.engine.missing import missing
 from messaging.engine.recording import record
-from messaging.models import Transmission
+from messaging.models import Delivery, Message, Pair, Transmission
 from messaging.pollers.services import collecting, pollers
 from messaging.pollers.services.collecting import Found
 from messaging.transports import Receipt
 from rmhub import clock
+from rmhub.ids import public_id
 
 log = logging.getLogger(__name__)
 
@@ -132,10 +133,17 @@ def talk(job: Job) -> Receipt:
             "address": job.parcel.address,
             "status": receipt.status,
             "cause": receipt.cause,
-            "message_id": job.message_id,
         },
     )
     return receipt
+
+
+_PREFIXES = {"message": Message.PREFIX, "pair": Pair.PREFIX, "delivery": Delivery.PREFIX, "poller": "poll"}
+
+
+def _named(**keys: uuid.UUID | None) -> dict[str, str]:
+    """Public ids of what there is, as lines in the log have them."""
+    return {f"{name}_id": public_id(_PREFIXES[name], key) for name, key in keys.items() if key is not None}
 
 
 def _record_sends(outcomes: list[tuple[Job, Receipt]], more: bool) -> list[Job | None]:
@@ -150,6 +158,7 @@ SENDS = Work(
     record=_record_sends,
     release_dead=lambda now: leases.release_dead(now),
     keeps=lambda job: not renew([job]),
+    about=lambda job: _named(message=job.message_id, pair=job.pair_id),
     ahead=Ahead(
         bulkhead=circuits.server_of_job,
         refuse=circuits.refuse,
@@ -177,6 +186,7 @@ DELIVERIES = Work(
     record=lambda outcomes, more: talking.record(outcomes, more=more),
     release_dead=claiming.release_dead,
     keeps=claiming.keeps,
+    about=lambda job: _named(message=job.delivery.message_id, delivery=job.delivery.pk),
 )
 
 
@@ -192,6 +202,7 @@ POLLERS = Work(
     record=lambda outcomes, more: pollers.record(outcomes),
     release_dead=lambda now: 0,  # a look's lease is short, and nobody waits for it
     keeps=lambda job: True,  # two looks at once do no harm
+    about=lambda job: _named(poller=job.poller_id),
 )
 
 # The presence of this process, which its engines share.

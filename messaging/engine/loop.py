@@ -21,7 +21,7 @@ from messaging import dispatch
 from messaging.engine import leases
 from messaging.engine.bulkheads import Begun, Bulkheads, Pace
 from messaging.engine.group import GroupCommit
-from rmhub import clock
+from rmhub import clock, logs
 from rmhub.metrics import TALKS
 from rmhub.postgresql.base import give_back
 
@@ -86,9 +86,10 @@ class Work(Generic[JobT, OutcomeT]):
     `claim`: (limit, worker, what to pass over) -> jobs, committed. `talk`: no transaction is open. `record`: outcomes
     of many jobs, and whether more may be begun; one transaction; returns for each the job that follows at once, or
     None. `release_dead`: frees what dead workers had. `keeps`: whether a job that begins late is still this worker's;
-    then it has a new lease. `ahead`: more is claimed than there are threads for, jobs are handed over too, and outcomes
-    are recorded while the thread goes on. Without it every claim is talked about at once, and when a job has ended
-    there may be another that waited for its end, so the engine looks again.
+    then it has a new lease. `about`: what lines in the log about a job name. `ahead`: more is claimed than there are
+    threads for, jobs are handed over too, and outcomes are recorded while the thread goes on. Without it every claim
+    is talked about at once, and when a job has ended there may be another that waited for its end, so the engine
+    looks again.
     """
 
     task: str
@@ -97,6 +98,7 @@ class Work(Generic[JobT, OutcomeT]):
     record: Callable[[list[tuple[JobT, OutcomeT]], bool], list[JobT | None]]
     release_dead: Callable[[datetime], int]
     keeps: Callable[[JobT], bool]
+    about: Callable[[JobT], dict[str, str]] = lambda job: {}
     ahead: Ahead[JobT, OutcomeT] | None = None
 
 
@@ -337,7 +339,8 @@ class Engine(Generic[JobT, OutcomeT]):
                     break
                 give_back()
                 begun_at = time.monotonic()
-                outcome = self._work.talk(job)
+                with logs.about(**self._work.about(job)):
+                    outcome = self._work.talk(job)
                 leased_at = time.monotonic()
                 self._talks.observe(leased_at - begun_at)
                 if ahead is not None:

@@ -12,7 +12,7 @@ from messaging.entrance import authentication
 from messaging.entrance.refusals import Arrival
 from partners.terms import Presented
 from rmhub.front.bodies import SMALL, Later, Unfetched
-from rmhub.front.environ import LIMIT, PATIENCE, TOO_LARGE, TRUSTED
+from rmhub.front.environ import CALLER, LIMIT, PATIENCE, TOO_LARGE, TRUSTED
 
 # Seconds after which to come again while the hub can store nothing: when it can, all goes on within a few seconds.
 SOON = 2
@@ -54,6 +54,8 @@ def entered(request: HttpRequest, arrival: Arrival) -> authentication.Entered:
         if known is authentication.BUSY and time.monotonic() < request.META.get(PATIENCE, 0.0):
             raise Later
         request.META[_ENTERED] = known
+        if known.principal is not None:
+            request.META[CALLER] = known.principal.party_name
     assert isinstance(known, authentication.Entered)
     return known
 

@@ -19,7 +19,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from rmhub import memory
+from rmhub import logs, memory
+from rmhub.front.access_log import Counted, note
 from rmhub.front.bodies import (
     SMALL,
     Budget,
@@ -36,7 +37,7 @@ from rmhub.front.bodies import (
     fetch,
     fetch_small,
 )
-from rmhub.front.environ import LIMIT, PATIENCE, TOO_LARGE, Peers, environ_of
+from rmhub.front.environ import LIMIT, PATIENCE, REQUEST_ID, TOO_LARGE, Peers, environ_of
 
 log = logging.getLogger(__name__)
 
@@ -50,6 +51,7 @@ _WHOLE = 1024 * 1024  # an answer up to here leaves its thread before anybody ta
 _PIECE = 64 * 1024
 _PAUSE = 0.1  # until a request that found no place is tried again; up to eight times that
 _BUSY = 5  # seconds after which to come again
+LIVE = "/livez"  # this process answers: nothing is looked at, and no thread is needed
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,11 +111,20 @@ class FileWrapper:
 class Front:
     """See the module. `refuse`: a WSGI application that says a Refusal in the form of the road it came by."""
 
-    def __init__(self, application: WSGI, refuse: Callable[[Refusal], WSGI], bounds: Bounds, peers: Peers) -> None:
+    def __init__(
+        self,
+        application: WSGI,
+        refuse: Callable[[Refusal], WSGI],
+        bounds: Bounds,
+        peers: Peers,
+        *,
+        access_log: bool = False,
+    ) -> None:
         self._application = application
         self._refuse = refuse
         self._bounds = bounds
         self._peers = peers
+        self._access_log = access_log
         self._threads = ThreadPoolExecutor(bounds.threads, "web")
         self._disk = ThreadPoolExecutor(4, "spool")
         self._memory = Budget(bounds.memory)
@@ -122,7 +133,21 @@ class Front:
     async def __call__(self, scope: dict[str, Any], receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             raise ValueError(scope["type"])  # PEP 3333 has nothing else; the server is told so (--no-ws)
+        if scope["path"] == LIVE:
+            kind = [("Content-Type", "text/plain; charset=utf-8"), ("Cache-Control", "no-store")]
+            await self._send(_Answer(200, kind, b"ok\n"), send)
+            return
         environ = environ_of(scope, self._peers, FileWrapper)
+        if not self._access_log:
+            await self._serve(environ, receive, send)
+            return
+        answer, begun = Counted(send), time.monotonic()
+        try:
+            await self._serve(environ, receive, answer)
+        finally:
+            note(environ, answer, time.monotonic() - begun)
+
+    async def _serve(self, environ: Environ, receive: Receive, send: Send) -> None:
         declared = environ.get("CONTENT_LENGTH", "")
         chunked = "HTTP_TRANSFER_ENCODING" in environ
         try:
@@ -200,7 +225,8 @@ class Front:
     async def _say(self, refusal: Refusal, environ: Environ, receive: Receive, send: Send) -> None:
         loop = asyncio.get_running_loop()
         environ["wsgi.input"] = io.BytesIO()
-        log.warning("refused", extra={"action": "refused", "reason": refusal.code, "remote": environ["REMOTE_ADDR"]})
+        said = {"reason": refusal.code, "remote": environ["REMOTE_ADDR"], "request_id": environ[REQUEST_ID]}
+        log.warning("refused", extra={"action": "refused", **said})
         stream = _Stream(loop, receive, send, self._bounds.pace)
         answer = await loop.run_in_executor(self._threads, self._call, self._refuse(refusal), environ, stream)
         if answer is not None:
@@ -209,6 +235,10 @@ class Front:
 
     def _call(self, application: WSGI, environ: Environ, stream: _Stream) -> _Answer | None:
         """Runs in a thread, from the application's start to the end of what it answers."""
+        with logs.about(request_id=environ[REQUEST_ID]):
+            return self._answered(application, environ, stream)
+
+    def _answered(self, application: WSGI, environ: Environ, stream: _Stream) -> _Answer | None:
         started: list[tuple[int, Headers]] = []
 
         def start_response(status: str, headers: Headers, exc_info: Any = None) -> None:

@@ -11,6 +11,8 @@ from functools import lru_cache
 from typing import Any
 from urllib.parse import unquote_to_bytes
 
+from rmhub.ids import request_id
+
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 X_FORWARDED_FOR = "X-FORWARDED-FOR"
 FORWARDED = "FORWARDED"
@@ -122,6 +124,8 @@ LIMIT = "rmhub.body_limit"  # a view sets it before it reads a body of unknown l
 TOO_LARGE = "rmhub.body_too_large"  # such a body had more than that
 TRUSTED = "rmhub.trusted_peer"  # the connection comes from a proxy that is believed
 PATIENCE = "rmhub.patience"  # until when (monotonic) whoever finds no place may raise `Later` instead of an answer
+REQUEST_ID = "rmhub.request_id"
+CALLER = "rmhub.caller"  # whoever knows the caller sets it, for the access log
 PEER = "rmhub.peer"  # the other end of the connection; REMOTE_ADDR is the client's
 
 Environ = dict[str, Any]
@@ -169,4 +173,5 @@ def environ_of(scope: dict[str, Any], peers: Peers, file_wrapper: Any) -> Enviro
         environ[key] = text
     if trusted:
         environ["REMOTE_ADDR"] = peers.client(peer, environ.get(wsgi_key(peers.chain.lower()), ""))
+    environ[REQUEST_ID] = request_id(environ.get("HTTP_X_REQUEST_ID", ""))
     return environ

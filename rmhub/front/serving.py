@@ -6,6 +6,8 @@ import argparse
 import os
 import sys
 
+from rmhub.commandline import check_settings
+
 HEADER_SECONDS = 20  # for a request's headers, and for the next request of a connection that is kept open
 CONNECTIONS = 8192
 _BUFFER = 128 * 1024  # of a connection: no headers are larger
@@ -32,5 +34,7 @@ if __name__ == "__main__":
     parser.add_argument("--host", default="127.0.0.1")
     parser.add_argument("--port", type=int, default=8000)
     given = parser.parse_args()
+    os.environ.setdefault("DJANGO_SETTINGS_MODULE", "rmhub.settings")
+    check_settings()  # the server would start workers that end at once, again and again
     argv = command(given.host, given.port)
     os.execv(argv[0], argv)  # noqa: S606  (the server itself, with arguments of our own)
