@@ -82,7 +82,7 @@ class Profile(ABC):
         self, message: Message, payloads: Sequence[Payload], contents: Sequence[bytes], terms: Terms, now: datetime
     ) -> Wire:
         """The octets of a message that the engine moves. Raises EncodeError, storage.PayloadMissing."""
-        raise NotImplementedError(f"messages under {terms.tpa_id} are written by their profile, not by the engine")
+        raise AssertionError(f"messages under {terms.tpa_id} are written by their profile, not by the engine")
 
     def fields(self, message: Message, terms: Terms) -> dict[str, Any]:
         """Fields of the Parcel of a message, beside those that come of its agreement."""
@@ -110,7 +110,7 @@ class Profile(ABC):
 
     def send_due(self, due: Due, claim: Claim) -> None:
         """Claims messages that it moves itself, or ends them: their own timers have run out, or their leases have."""
-        raise NotImplementedError
+        raise AssertionError("a profile that moves messages itself says how")
 
     def record(
         self,
@@ -120,7 +120,7 @@ class Profile(ABC):
         written: list[Event],
     ) -> Recorded:
         """Writes what came of attempts at messages that it moves itself; `pairs`: theirs, locked, if `pairs_first`."""
-        raise NotImplementedError
+        raise AssertionError("a profile that moves messages itself says how")
 
     def restored(self, now: datetime) -> None:
         """The database was replaced by an older one, or ids were lost: what that leaves in doubt. Call outside of
