@@ -39,8 +39,9 @@ log = logging.getLogger(__name__)
 # Sets the timers of what is still claimed by these transmissions; `due`: one time for each.
 _PAIRS = """
 WITH held AS (
-    SELECT p.id, u.due FROM messaging_pair p JOIN unnest(%s::uuid[], %s::timestamptz[]) AS u(id, due)
-    ON p.transmission_id = u.id WHERE p.flow = 'sending' ORDER BY p.id FOR UPDATE OF p SKIP LOCKED
+    SELECT p.id, u.due FROM unnest(%s::uuid[], %s::timestamptz[]) AS u(id, due)
+    JOIN messaging_transmission t ON t.id = u.id JOIN messaging_pair p ON p.id = t.pair_id
+    WHERE p.transmission_id = u.id AND p.flow = 'sending' ORDER BY p.id FOR UPDATE OF p SKIP LOCKED
 )
 UPDATE messaging_pair p SET due_at = held.due FROM held WHERE p.id = held.id
 """

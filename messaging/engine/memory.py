@@ -36,7 +36,7 @@ from messaging.protocol.memory import Memory, horizon, start_after_loss
 from partners.terms import Terms
 from rmhub import clock
 from rmhub.ids import uuid7
-from rmhub.postgresql.base import locked
+from rmhub.postgresql.base import give_back, locked
 
 log = logging.getLogger(__name__)
 
@@ -168,6 +168,7 @@ def _tell_profiles(now: datetime) -> None:
 @contextlib.contextmanager
 def _alone() -> Iterator[None]:
     """Nobody else looks at row and file while one of them is written and the other is not yet."""
+    give_back()  # whoever is first may need one
     with _one, locked(_LOCK):  # however many threads ask, the process has one connection for it
         yield
 
