@@ -726,7 +726,8 @@ def test_incidents_are_opened_after_the_rows_of_all_messages_are_locked(scene: S
     with CaptureQueriesContext(connection) as asked:
         record([(job, FORBIDDEN) for job in jobs])
     said = [query["sql"] for query in asked]
-    locks = [at for at, sql in enumerate(said) if 'FROM "messaging_message"' in sql and "FOR UPDATE" in sql]
+    asks = "FROM messaging_message WHERE id = ANY"
+    locks = [at for at, sql in enumerate(said) if asks in sql and "FOR UPDATE" in sql]
     opened = [at for at, sql in enumerate(said) if sql.startswith('INSERT INTO "messaging_incident"')]
     assert (len(locks), len(opened)) == (2, 2)
     assert locks[-1] < opened[0]
