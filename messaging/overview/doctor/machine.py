@@ -7,7 +7,6 @@ import resource
 import zoneinfo
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, cast
 from urllib.parse import urlsplit
 
 import redis
@@ -61,7 +60,7 @@ def proxies() -> Iterator[Finding]:
 def broker() -> Iterator[Finding]:
     """It wakes workers, counts requests, and forgets nothing of that by itself."""
     try:
-        found = cast("dict[str, Any]", dispatch.valkey().info())
+        found = dispatch.valkey().info()
     except (redis.RedisError, OSError) as error:
         yield failed(f"it does not answer: {error}", "Check REDIS_URL. Meanwhile workers look by themselves.")
         return
