@@ -17,7 +17,7 @@ from tests.rmhub.conditions import eventually
 from tests.security.raw import Caller
 
 pytestmark = pytest.mark.django_db(transaction=True)
-JSON = {"RMHUB_LOG_FORMAT": "json", "DJANGO_SETTINGS_MODULE": "rmhub.settings", "RMHUB_LOG_LEVEL": "WARNING"}
+JSON = {"RMHUB_LOG_FORMAT": "json", "RMHUB_LOG_LEVEL": "WARNING"}
 
 
 def said(log: Path) -> list[dict[str, Any]]:
