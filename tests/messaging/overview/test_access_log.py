@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from tests.rmhub.conditions import eventually
 from tests.security.raw import Caller
 
 pytestmark = pytest.mark.django_db(transaction=True)
-JSON = {"RMHUB_LOG_FORMAT": "json", "DJANGO_SETTINGS_MODULE": "rmhub.settings", "RMHUB_LOG_LEVEL": "WARNING"}
+JSON = {"RMHUB_LOG_FORMAT": "json", "RMHUB_LOG_LEVEL": "WARNING"}
 
 
 def said(log: Path) -> list[dict[str, Any]]:
@@ -36,7 +37,9 @@ def test_each_request_is_a_line_with_its_caller_and_the_id_of_what_else_is_said_
         asked = Caller(hub.port).head("GET", "/api/v1/pairs?limit=1", *mine).answer()
         assert (asked.status, asked.headers["x-request-id"]) == (200, "mine-1")
         Caller(hub.port).head("GET", "/invitation/abc/very-secret/").answer()
-        Caller(hub.port).head("POST", "/api/v1/messages", "Content-Length: 5").send(b"xx").socket.shutdown(1)
+        cut = Caller(hub.port).head("POST", "/api/v1/messages", "Content-Length: 5").send(b"xx")
+        cut.socket.shutdown(socket.SHUT_WR)
+        assert cut.answer().status == 400
         log = tmp_path / "hub0.log"
         eventually(lambda: [line for line in said(log) if line.get("status") == 400])
         lines = {line["path"]: line for line in said(log) if line["logger"] == "rmhub.access"}

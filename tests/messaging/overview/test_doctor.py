@@ -94,7 +94,7 @@ def test_a_hub_that_is_well_has_no_failure_and_exit_status_0(
     assert set(known["findings"][0]) == {"check", "state", "text", "advice"}
 
 
-_FORGETFUL = ("fsync", "full_page_writes", "synchronous_commit")
+_FORGETFUL = ("fsync", "full_page_writes", "synchronous_commit", "autovacuum")
 
 
 def test_a_database_that_is_away_is_one_failure_and_exit_status_1(settings: Any) -> None:
@@ -208,7 +208,7 @@ def test_a_key_that_was_dropped_too_early(settings: Any) -> None:
     assert found("secret keys")[State.OK].startswith("1 secrets")
     settings.RMHUB_SECRET_KEYS = [Fernet.generate_key().decode()]
     said = found("secret keys")[State.FAILED]
-    assert "1 of a trigger" in said and "The secret of crd_" in said
+    assert "1 of a trigger" in said and "The secret of cred_" in said
 
 
 def test_settings_that_others_can_misuse(settings: Any) -> None:
