@@ -12,7 +12,9 @@ os.environ.setdefault("DJANGO_SETTINGS_MODULE", "rmhub.settings")
 
 django_application = get_wsgi_application()
 
-from messaging.entrance.urls import entrance_first  # noqa: E402  (needs the app registry)
+# They need the app registry.
+from messaging.entrance.urls import entrance_first  # noqa: E402
+from rmhub.front.probes import probes_first  # noqa: E402
 
-application = entrance_first(django_application)
+application = probes_first(entrance_first(django_application))
 memory.settle()

@@ -14,7 +14,7 @@ import urllib3
 from django.conf import settings
 from django.db import connection
 
-from rmhub.front import serving
+from rmhub.hubs import web_command
 from tests import ROOT
 from tests.rmhub.conditions import eventually
 
@@ -41,7 +41,7 @@ class Hub:
         }
         with log.open("wb") as output:
             self._process = subprocess.Popen(
-                serving.command("127.0.0.1", self.port),
+                web_command("127.0.0.1", self.port),
                 cwd=ROOT,
                 env=environment,
                 stdout=output,
