@@ -108,6 +108,7 @@ def _processes(stage: Stage, proxy: Balancer, secrets: Path) -> tuple[list[Proce
         }
         environment["RMHUB_TRUSTED_PROXIES"] = "127.0.0.1/32"
         environment["RMHUB_WEBHOOK_ALLOW_PRIVATE"] = "1"  # the application is on this machine
+        environment["RMHUB_DRAIN_SECONDS"] = "4"  # the balancer of the test looks ten times a second
         command = [stage.link.argv[0] if word == "python" else word for word in service["command"]]
         if name in ports:
             command = [{"0.0.0.0": "127.0.0.1", "8000": str(ports[name])}.get(word, word) for word in command]
@@ -194,6 +195,7 @@ def test_documents_go_and_come_through_both_web_servers(world: World) -> None:
     assert world.balancer.failed == []
 
 
+@pytest.mark.long
 def test_a_rolling_restart_of_every_process_fails_no_request(world: World) -> None:
     over = threading.Event()
     refused: list[str] = []

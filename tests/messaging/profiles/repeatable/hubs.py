@@ -59,6 +59,14 @@ class Hub:
             return urllib3.request("GET", f"{self.url}/problems/", retries=False, timeout=5).status < 500
         return False
 
+    def end(self) -> None:
+        """Tell it to end, as systemd and containers do, and return at once."""
+        self._process.terminate()
+
+    def ended(self) -> int:
+        """Its exit status, when it has ended."""
+        return self._process.wait(120)
+
     def kill(self) -> None:
         """Every process of it, at once and for good."""
         with contextlib.suppress(ProcessLookupError):
