@@ -6,7 +6,10 @@ import os
 
 from celery import Celery
 
+from rmhub.commandline import check_settings
+
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "rmhub.settings")
+check_settings()
 
 app = Celery("rmhub")
 app.config_from_object("django.conf:settings", namespace="CELERY")

@@ -1,16 +1,22 @@
-"""Settings from the environment: strict, so that a slip fails at start and not at the first message."""
+"""Settings from the environment: strict, so that a slip fails at start and not at the first message.
+
+Whoever reads many of them (rmhub/settings.py) is told of all slips at once: between `gather` and `refuse`, a setting
+that is wrong is noted down and read as if it were not set.
+"""
 
 from __future__ import annotations
 
 import difflib
+import importlib.util
 import ipaddress
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from datetime import datetime
 from decimal import Decimal, InvalidOperation
+from functools import wraps
 from pathlib import Path
-from typing import Any
+from typing import Any, Concatenate, ParamSpec, TypeVar
 from urllib.parse import urlsplit
 
 import psycopg
@@ -21,14 +27,58 @@ from psycopg import conninfo
 _TRUE, _FALSE = {"1", "true", "yes", "on"}, {"0", "false", "no", "off", ""}
 _HOST = re.compile(r"\*|\.?[A-Za-z0-9_](?:[A-Za-z0-9_.-]*[A-Za-z0-9_])?\.?|\[[0-9A-Fa-f:.]+\]")
 _asked: set[str] = set()  # names that a setting was read from
+_wrong: dict[str, str] | None = None  # name -> what is wrong with it; None while nobody gathers
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 
+def gather() -> None:
+    """Begin to note down what is wrong, instead of raising it."""
+    global _wrong
+    _wrong = {}
+
+
+def refuse() -> None:
+    """Raise ImproperlyConfigured, with a line for each setting that was wrong since `gather`, if one was."""
+    global _wrong
+    found, _wrong = _wrong, None
+    if found:
+        raise ImproperlyConfigured("\n".join(found.values()))
+
+
+def contradiction(found: bool, text: str, *names: str) -> None:
+    """Note that these settings cannot all be meant, unless one of them is wrong by itself."""
+    assert _wrong is not None, "settings are being gathered"
+    if found and not _wrong.keys() & set(names):
+        _wrong[" ".join(names)] = text
+
+
+def _gathered(read: Callable[Concatenate[str, P], T]) -> Callable[Concatenate[str, P], T]:
+    """Make a reader of one setting note down that it is wrong, while settings are gathered."""
+
+    @wraps(read)
+    def reader(name: str, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        try:
+            return read(name, *args, **kwargs)
+        except ImproperlyConfigured as error:
+            if _wrong is None or name in _wrong:
+                raise
+            _wrong[name] = str(error)
+            return read(name, *args, **kwargs)
+
+    return reader
+
+
+@_gathered
 def env_str(name: str, default: str = "") -> str:
     """Return the variable's text, without blanks around it; `NAME_FILE` names a file that holds it (for secrets).
 
     Raises ImproperlyConfigured when both are set, or when the file cannot be read.
     """
     _asked.add(name)
+    if _wrong is not None and name in _wrong:
+        return default
     path = os.environ.get(f"{name}_FILE")
     if not path:
         return os.environ.get(name, default).strip()
@@ -41,15 +91,17 @@ def env_str(name: str, default: str = "") -> str:
 
 
 def refuse_unknown(prefix: str, known_elsewhere: Iterable[str]) -> None:
-    """Raise ImproperlyConfigured for a variable that begins with `prefix` and that nothing reads: a slip, surely."""
+    """Note down each variable that begins with `prefix` and that nothing reads: a slip, surely."""
+    assert _wrong is not None, "settings are being gathered"
     known = _asked | set(known_elsewhere)
     for name in sorted(os.environ):
         if name.startswith(prefix) and name not in known and name.removesuffix("_FILE") not in known:
             near = difflib.get_close_matches(name, sorted(known), n=1)
             meant = f"did you mean {near[0]}?" if near else "docs/operations.md lists those that exist"
-            raise ImproperlyConfigured(f"{name} is not a setting: {meant}")
+            _wrong[name] = f"{name} is not a setting: {meant}"
 
 
+@_gathered
 def env_bool(name: str, default: bool = False) -> bool:
     """Raises ImproperlyConfigured for anything but true/false, yes/no, on/off, 1/0."""
     text = env_str(name, "1" if default else "0")
@@ -60,6 +112,7 @@ def env_bool(name: str, default: bool = False) -> bool:
     raise ImproperlyConfigured(f"{name}={text!r} is neither true nor false")
 
 
+@_gathered
 def env_int(name: str, default: int, *, minimum: int | None = None, maximum: int | None = None) -> int:
     """Raises ImproperlyConfigured for no whole number, or one out of bounds."""
     text = env_str(name)
@@ -81,6 +134,7 @@ def env_list(name: str, default: str = "") -> list[str]:
     return [item.strip() for item in env_str(name, default).split(",") if item.strip()]
 
 
+@_gathered
 def env_choice(name: str, default: str, choices: Iterable[str]) -> str:
     """One of `choices`, in capital letters. Raises ImproperlyConfigured for anything else."""
     text = env_str(name, default).upper()
@@ -89,6 +143,7 @@ def env_choice(name: str, default: str, choices: Iterable[str]) -> str:
     return text
 
 
+@_gathered
 def env_match(name: str, default: str, pattern: str, example: str) -> str:
     """A text of the form `pattern`, or "" for none. Raises ImproperlyConfigured for anything else."""
     text = env_str(name, default)
@@ -97,6 +152,7 @@ def env_match(name: str, default: str, pattern: str, example: str) -> str:
     return text
 
 
+@_gathered
 def env_url(name: str, default: str, schemes: Iterable[str]) -> str:
     """A URL with one of `schemes` and a host, or "" for none. Raises ImproperlyConfigured; shows no password."""
     text = env_str(name, default)
@@ -116,6 +172,17 @@ def env_url(name: str, default: str, schemes: Iterable[str]) -> str:
     return text
 
 
+@_gathered
+def env_apps(name: str) -> list[str]:
+    """Django apps. Raises ImproperlyConfigured for one that cannot be found."""
+    apps = env_list(name)
+    for app in apps:
+        if importlib.util.find_spec(app.partition(".")[0]) is None:
+            raise ImproperlyConfigured(f"{name}: there is no module {app!r} on the Python path")
+    return apps
+
+
+@_gathered
 def env_hosts(name: str, default: str = "") -> list[str]:
     """Host names as requests name them. Raises ImproperlyConfigured for a URL, a port or a path."""
     hosts = env_list(name, default)
@@ -127,6 +194,7 @@ def env_hosts(name: str, default: str = "") -> list[str]:
     return hosts
 
 
+@_gathered
 def env_origins(name: str) -> list[str]:
     """Origins of pages. Raises ImproperlyConfigured for one without a scheme, or with a path."""
     origins = env_list(name)
@@ -136,6 +204,7 @@ def env_origins(name: str) -> list[str]:
     return origins
 
 
+@_gathered
 def env_amount(name: str) -> str:
     """A number that is not negative, as it was written, or "". Raises ImproperlyConfigured for anything else."""
     text = env_str(name)
@@ -147,6 +216,7 @@ def env_amount(name: str) -> str:
     return text
 
 
+@_gathered
 def env_keys(name: str) -> list[str]:
     """Fernet keys, comma separated. Raises ImproperlyConfigured that says which one is none; shows no key."""
     keys = env_list(name)
@@ -161,6 +231,7 @@ def env_keys(name: str) -> list[str]:
     return keys
 
 
+@_gathered
 def env_file(name: str) -> str:
     """The path of a file that can be read, or "". Raises ImproperlyConfigured for anything else."""
     path = env_str(name)
@@ -173,6 +244,7 @@ def env_file(name: str) -> str:
     return path
 
 
+@_gathered
 def env_hour(name: str, default: str = "") -> str:
     """A time of the day as `HH:MM`, or "" for none. Raises ImproperlyConfigured for anything else."""
     text = env_str(name, default)
@@ -182,6 +254,12 @@ def env_hour(name: str, default: str = "") -> str:
         except ValueError as error:
             raise ImproperlyConfigured(f"{name}={text!r} is not a time of the day such as 03:15") from error
     return text
+
+
+@_gathered
+def env_database(name: str, default: str) -> dict[str, Any]:
+    """Django's DATABASES entry for a URL. Raises ImproperlyConfigured, as `database_from_url` does."""
+    return database_from_url(env_str(name, default))
 
 
 def database_from_url(url: str) -> dict[str, Any]:
@@ -221,6 +299,7 @@ def _without_password(text: str, url: str) -> str:
     return "it is not a URL as libpq reads it" if password and password in text else text.strip()
 
 
+@_gathered
 def env_roles(name: str, default: str) -> dict[str, str]:
     """Comma-separated `value=role`. Raises ImproperlyConfigured for anything else."""
     found = {}
@@ -232,6 +311,7 @@ def env_roles(name: str, default: str) -> dict[str, str]:
     return found
 
 
+@_gathered
 def env_networks(name: str) -> list[ipaddress.IPv4Network | ipaddress.IPv6Network]:
     """Comma-separated networks or addresses. Raises ImproperlyConfigured for anything else."""
     networks = []
@@ -243,6 +323,7 @@ def env_networks(name: str) -> list[ipaddress.IPv4Network | ipaddress.IPv6Networ
     return networks
 
 
+@_gathered
 def env_listen(name: str) -> tuple[str, int] | None:
     """`host:port`, where an IPv6 host stands in brackets and no host means every interface; None without a value."""
     text = env_str(name)

@@ -6,7 +6,6 @@ import os
 import random
 import socket
 import sys
-import urllib.error
 import urllib.request
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
@@ -15,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from rmhub.env import env_bool
+from rmhub.front.application import LIVE
 from rmhub.supervisor import Process
 
 BASE = Path(__file__).resolve().parent.parent
@@ -153,12 +153,8 @@ class Hub:
         ]
 
     def answers(self) -> bool:
-        """Whether the web server answers at all (any status is an answer)."""
-        try:
-            with urllib.request.urlopen(f"{self.url}/ebxml/msh", timeout=2):  # noqa: S310  (our own address)
-                return True
-        except urllib.error.HTTPError as error:
-            error.close()
+        """Whether the web server answers at all. Raises OSError when nobody does."""
+        with urllib.request.urlopen(f"{self.url}{LIVE}", timeout=2):  # noqa: S310  (our own address)
             return True
 
 

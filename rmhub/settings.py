@@ -7,19 +7,19 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from csp.constants import NONE, SELF
-from django.core.exceptions import ImproperlyConfigured
 
 from rmhub.env import (
-    database_from_url,
+    contradiction,
     env_amount,
+    env_apps,
     env_bool,
     env_choice,
+    env_database,
     env_file,
     env_hosts,
     env_hour,
     env_int,
     env_keys,
-    env_list,
     env_listen,
     env_match,
     env_networks,
@@ -27,12 +27,15 @@ from rmhub.env import (
     env_roles,
     env_str,
     env_url,
+    gather,
     mail_name,
+    refuse,
     refuse_unknown,
 )
 from rmhub.local_secrets import local_secrets
 
 os.umask(0o077)  # whatever a process of the hub writes is for its own user only
+gather()  # what is wrong is told at the end, all of it
 
 BASE_DIR = Path(__file__).resolve().parent.parent
 VAR_DIR = Path(env_str("RMHUB_VAR") or BASE_DIR / "var")
@@ -41,16 +44,12 @@ DEBUG = env_bool("RMHUB_DEBUG", False)
 SECRET_KEY = env_str("RMHUB_SECRET_KEY")
 # Fernet keys for secrets at rest, comma separated: the first encrypts, all decrypt (rotation).
 RMHUB_SECRET_KEYS = env_keys("RMHUB_SECRET_KEYS")
-if not SECRET_KEY or not RMHUB_SECRET_KEYS:
-    _local = local_secrets(VAR_DIR)
-    SECRET_KEY = SECRET_KEY or _local["secret_key"]
-    RMHUB_SECRET_KEYS = RMHUB_SECRET_KEYS or [_local["fernet_key"]]
 
 ALLOWED_HOSTS = env_hosts("RMHUB_ALLOWED_HOSTS", "127.0.0.1,localhost,[::1]")
 CSRF_TRUSTED_ORIGINS = env_origins("RMHUB_TRUSTED_ORIGINS")
 # Behind a TLS proxy: secure cookies, HSTS and the redirect to https. Off only for a hub on loopback.
 SECURE = env_bool("RMHUB_HTTPS", False)
-_cookie_suffix = env_match("RMHUB_COOKIE_SUFFIX", "", r"[A-Za-z0-9_.-]{1,40}", "hub-1")
+RMHUB_COOKIE_SUFFIX = env_match("RMHUB_COOKIE_SUFFIX", "", r"[A-Za-z0-9_.-]{1,40}", "hub-1")
 SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = SECURE
 SECURE_SSL_REDIRECT = SECURE
 SECURE_HSTS_SECONDS = env_int("RMHUB_HSTS_SECONDS", 31_536_000 if SECURE else 0, minimum=0)
@@ -59,9 +58,9 @@ if SECURE:
     SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https")
     SESSION_COOKIE_NAME = "__Host-sessionid"
 # Two hubs on one machine share the host name, and cookies know no ports: each hub names its own.
-elif _cookie_suffix:
-    SESSION_COOKIE_NAME = "sessionid_" + _cookie_suffix
-    CSRF_COOKIE_NAME = "csrftoken_" + _cookie_suffix
+elif RMHUB_COOKIE_SUFFIX:
+    SESSION_COOKIE_NAME = "sessionid_" + RMHUB_COOKIE_SUFFIX
+    CSRF_COOKIE_NAME = "csrftoken_" + RMHUB_COOKIE_SUFFIX
 SESSION_COOKIE_HTTPONLY = True
 SESSION_COOKIE_SAMESITE = "Lax"
 SECURE_REFERRER_POLICY = "same-origin"
@@ -103,7 +102,7 @@ INSTALLED_APPS = [
     "partners",
     "messaging",
     # Applications that run in the hub's own processes and register callables (messaging.applications).
-    *env_list("RMHUB_APPS"),
+    *env_apps("RMHUB_APPS"),
 ]
 MIDDLEWARE = [
     "django.middleware.security.SecurityMiddleware",
@@ -150,7 +149,7 @@ TEMPLATES = [
 ]
 
 # manage.py starts the embedded servers and sets these two when nobody else did.
-_database = database_from_url(env_str("DATABASE_URL", "postgresql://rmhub@127.0.0.1:1/rmhub"))
+_database = env_database("DATABASE_URL", "postgresql://rmhub@127.0.0.1:1/rmhub")
 DATABASES = {"default": _database}
 _database["CONN_MAX_AGE"] = 0  # given back to the process at the end of a request or task
 _database["OPTIONS"] = {
@@ -314,7 +313,8 @@ CELERY_BEAT_SCHEDULE = {
         "housekeeping": 30,
     }.items()
 }
-CELERY_BEAT_SCHEDULE_FILENAME = str(VAR_DIR / f"beat-{_cookie_suffix or 'hub'}")
+CELERY_BEAT_SCHEDULER = "rmhub.beat:Scheduler"
+CELERY_BEAT_SCHEDULE_FILENAME = str(VAR_DIR / f"beat-{RMHUB_COOKIE_SUFFIX or 'hub'}")
 
 REST_FRAMEWORK = {
     "DEFAULT_AUTHENTICATION_CLASSES": [
@@ -376,20 +376,32 @@ LOGGING = {
     },
 }
 
-# Two settings that cannot both be meant.
-if SECURE and RMHUB_PUBLIC_URL.startswith("http://") and env_str("RMHUB_PUBLIC_URL"):
-    raise ImproperlyConfigured("RMHUB_HTTPS=1, but RMHUB_PUBLIC_URL begins with http://: links would lead past TLS")
-if RMHUB_FINGERPRINT_HEADER and not RMHUB_TRUSTED_PROXIES:
-    raise ImproperlyConfigured(
-        "RMHUB_FINGERPRINT_HEADER is set, but RMHUB_TRUSTED_PROXIES names no proxy: nobody could log in by certificate"
-    )
-if SECURE and not RMHUB_TRUSTED_PROXIES:
-    raise ImproperlyConfigured(
-        "RMHUB_HTTPS=1, but RMHUB_TRUSTED_PROXIES names no proxy: its X-Forwarded-Proto is not heard, and every page "
-        "would redirect to itself"
-    )
-if bool(RMHUB_OIDC_ISSUER) != bool(RMHUB_OIDC_CLIENT_ID):
-    raise ImproperlyConfigured("RMHUB_OIDC_ISSUER and RMHUB_OIDC_CLIENT_ID go together: set both or none")
+# Settings that cannot all be meant.
+contradiction(
+    SECURE and bool(env_str("RMHUB_PUBLIC_URL")) and RMHUB_PUBLIC_URL.startswith("http://"),
+    "RMHUB_HTTPS=1, but RMHUB_PUBLIC_URL begins with http://: links would lead past TLS",
+    "RMHUB_HTTPS",
+    "RMHUB_PUBLIC_URL",
+)
+contradiction(
+    bool(RMHUB_FINGERPRINT_HEADER) and not RMHUB_TRUSTED_PROXIES,
+    "RMHUB_FINGERPRINT_HEADER is set, but RMHUB_TRUSTED_PROXIES names no proxy: nobody could log in by certificate",
+    "RMHUB_FINGERPRINT_HEADER",
+    "RMHUB_TRUSTED_PROXIES",
+)
+contradiction(
+    SECURE and not RMHUB_TRUSTED_PROXIES,
+    "RMHUB_HTTPS=1, but RMHUB_TRUSTED_PROXIES names no proxy: its X-Forwarded-Proto is not heard, and every page "
+    "would redirect to itself",
+    "RMHUB_HTTPS",
+    "RMHUB_TRUSTED_PROXIES",
+)
+contradiction(
+    bool(RMHUB_OIDC_ISSUER) != bool(RMHUB_OIDC_CLIENT_ID),
+    "RMHUB_OIDC_ISSUER and RMHUB_OIDC_CLIENT_ID go together: set both or none",
+    "RMHUB_OIDC_ISSUER",
+    "RMHUB_OIDC_CLIENT_ID",
+)
 # Read where no settings are at hand: by the embedded servers, in examples of the console, and by the tests.
 refuse_unknown(
     "RMHUB_",
@@ -405,3 +417,9 @@ refuse_unknown(
         "RMHUB_TEST_DB",
     ),
 )
+refuse()
+# Only now: nothing is written for an installation whose settings are wrong.
+if not SECRET_KEY or not RMHUB_SECRET_KEYS:
+    _local = local_secrets(VAR_DIR)
+    SECRET_KEY = SECRET_KEY or _local["secret_key"]
+    RMHUB_SECRET_KEYS = RMHUB_SECRET_KEYS or [_local["fernet_key"]]

@@ -14,7 +14,7 @@ django_application = get_wsgi_application()
 
 # They need the app registry.
 from messaging.entrance.urls import entrance_first  # noqa: E402
-from rmhub.front.probes import probes_first  # noqa: E402
+from messaging.overview.probes import probes_first  # noqa: E402
 
 application = probes_first(entrance_first(django_application))
 memory.settle()

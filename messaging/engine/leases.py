@@ -231,12 +231,14 @@ def release_dead(now: datetime) -> int:
 @dataclass(frozen=True, slots=True)
 class Presence:
     """One worker. `held_since`: since when its presence is unbroken. `lost_since`: when it was last heard of, if that
-    is too long ago: it could not reach the database since, or does not run; None = it is there.
+    is too long ago: it could not reach the database since, or does not run; None = it is there. `here`: it is a process
+    of this machine, or of this container.
     """
 
     name: str
     held_since: datetime
     lost_since: datetime | None
+    here: bool = False
 
 
 def presences() -> list[Presence]:
@@ -245,12 +247,12 @@ def presences() -> list[Presence]:
     Raises django.db.Error when the database does not answer.
     """
     with connection.cursor() as cursor:
-        cursor.execute(_PRESENCES, [GAP])
+        cursor.execute(_PRESENCES, [_node(), GAP])
         return [Presence(*row) for row in cursor.fetchall()]
 
 
 _PRESENCES = """
-SELECT name, held_since, lost FROM (
+SELECT name, held_since, lost, node = %s FROM (
     SELECT *, CASE WHEN renewed_at < clock_timestamp() - make_interval(secs => %s) THEN renewed_at END AS lost
     FROM messaging_worker
 ) w ORDER BY lost NULLS LAST, held_since, number

@@ -25,6 +25,7 @@ from messaging.pipeline import driver
 from messaging.report_choices import RunState
 from messaging.reports.services import log_folder
 from messaging.reports.services import runs as pipeline_runs
+from rmhub.alive import Sign
 from rmhub.postgresql.base import give_back
 from rmhub.supervisor import guard
 from rmhub.supervisor.processes import PRELUDE
@@ -47,6 +48,7 @@ class Runner:
         self._command = command or _execute
         self._stop = threading.Event()
         self._folder_at = 0.0
+        self._sign = Sign("pipeline")
         self.worker = f"{socket.gethostname()}:{os.getpid()}"
 
     def serve(self, *, once: bool = False, signals: bool = True) -> int:
@@ -59,6 +61,7 @@ class Runner:
                 give_back()
                 self._look_into_folder()
                 run = pipeline_runs.claim_next(worker=self.worker)
+                self._sign.give()
                 if run is not None:
                     self._work(run)
                 elif once:
@@ -96,6 +99,7 @@ class Runner:
         try:
             asked: float | None = None
             while child.poll() is None:
+                self._sign.give()
                 asked = asked or self._to_stop(run)
                 if asked is not None:
                     waited = time.monotonic() - asked

@@ -51,6 +51,7 @@ _WHOLE = 1024 * 1024  # an answer up to here leaves its thread before anybody ta
 _PIECE = 64 * 1024
 _PAUSE = 0.1  # until a request that found no place is tried again; up to eight times that
 _BUSY = 5  # seconds after which to come again
+LIVE = "/livez"  # this process answers: nothing is looked at, and no thread is needed
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,6 +127,10 @@ class Front:
             return await self._live(receive, send)
         if scope["type"] != "http":
             raise ValueError(scope["type"])  # PEP 3333 has nothing else; the server is told so (--no-ws)
+        if scope["path"] == LIVE:
+            kind = [("Content-Type", "text/plain; charset=utf-8"), ("Cache-Control", "no-store")]
+            await self._send(_Answer(200, kind, b"ok\n"), send)
+            return
         environ = environ_of(scope, self._peers, FileWrapper)
         declared = environ.get("CONTENT_LENGTH", "")
         chunked = "HTTP_TRANSFER_ENCODING" in environ

@@ -8,6 +8,8 @@ import sys
 
 from django.conf import settings
 
+from rmhub.commandline import check_settings
+
 HEADER_SECONDS = 20  # for a request's headers, and for the next request of a connection that is kept open
 CONNECTIONS = 8192
 _BUFFER = 128 * 1024  # of a connection: no headers are larger
@@ -35,5 +37,6 @@ if __name__ == "__main__":
     parser.add_argument("--port", type=int, default=8000)
     given = parser.parse_args()
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "rmhub.settings")
+    check_settings()  # the server would start workers that end at once, again and again
     argv = _server(given.host, given.port, settings.RMHUB_DRAIN_SECONDS + settings.RMHUB_FINISH_SECONDS)
     os.execv(argv[0], argv)  # noqa: S606  (the server itself, with arguments of our own)

@@ -27,10 +27,15 @@ def right(tmp_path: Path) -> dict[str, str]:
 
 def manage(tmp_path: Path, *arguments: str, **changed: str) -> subprocess.CompletedProcess[str]:
     """Run a command that needs no server, with nothing but these settings."""
+    return python(tmp_path, str(BASE / "manage.py"), *arguments, **changed)
+
+
+def python(tmp_path: Path, *arguments: str, **changed: str) -> subprocess.CompletedProcess[str]:
     kept = {name: text for name, text in os.environ.items() if not name.startswith(("RMHUB_", "DATABASE", "REDIS"))}
     settings = {"DJANGO_SETTINGS_MODULE": "rmhub.settings", **right(tmp_path), **changed}
     return subprocess.run(
-        [sys.executable, str(BASE / "manage.py"), *arguments],
+        [sys.executable, *arguments],
+        cwd=BASE,
         env={**kept, **{name: text for name, text in settings.items() if text}},
         capture_output=True,
         text=True,
@@ -95,10 +100,74 @@ def test_a_wrong_setting_is_one_line(
     assert "\n" not in str(refused.value) and "very-secret" not in str(refused.value)
 
 
-def test_a_wrong_setting_ends_every_command_with_its_line_and_exit_status_2(tmp_path: Path) -> None:
-    ended = manage(tmp_path, "check", RMHUB_SEND_THREADS="many")
+WRONG = {
+    "RMHUB_SEND_THREADS": "many",
+    "DATABASE_URL": "mysql://u:very-secret@h/x",
+    "RMHUB_HTTPS": "1",
+    "RMHUB_SMTP_TLS_CERT_FILE": "/nowhere/cert",
+    "RMHUB_SECRET_KEYS": "very-secret",
+    "RMHUB_APPS": "json,no_such_application.orders",
+    "RMHUB_SEND_THREAD": "4",
+    "RMHUB_COLOUR": "blue",
+}
+TOLD = [
+    "RMHUB_SECRET_KEYS: key 1 of 1 is not a Fernet key",
+    "RMHUB_APPS: there is no module 'no_such_application.orders'",
+    "DATABASE_URL must begin with postgresql://",
+    "RMHUB_SEND_THREADS='many' is not a whole number",
+    "RMHUB_SMTP_TLS_CERT_FILE='/nowhere/cert' cannot be read",
+    "RMHUB_HTTPS=1, but RMHUB_TRUSTED_PROXIES names no proxy",
+    "RMHUB_COLOUR is not a setting",
+    "RMHUB_SEND_THREAD is not a setting: did you mean RMHUB_SEND_THREADS?",
+]
+CELERY = ("-m", "celery", "-q", "-A", "rmhub")
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        (str(BASE / "manage.py"), "up"),
+        (str(BASE / "manage.py"), "migrate"),
+        (str(BASE / "manage.py"), "pipeline", "serve"),
+        ("-m", "rmhub.front.serving"),
+        (*CELERY, "worker", "-P", "threads"),
+        (*CELERY, "beat"),
+    ],
+    ids=lambda command: " ".join(command[-2:]).rpartition("/")[2],
+)
+def test_wrong_settings_end_every_process_with_a_line_each_and_exit_status_2(
+    tmp_path: Path, command: tuple[str, ...]
+) -> None:
+    ended = python(tmp_path, *command, **WRONG)
+    lines = ended.stderr.splitlines()
+    assert ended.returncode == 2, ended.stderr
+    assert [line for line, said in zip(lines, TOLD, strict=True) if not line.startswith(said)] == []
+    assert "very-secret" not in ended.stderr
+    assert list(tmp_path.iterdir()) == [], "nothing is written for them"
+
+
+def test_wrong_settings_are_told_before_servers_are_started(tmp_path: Path) -> None:
+    ended = manage(tmp_path, "migrate", DATABASE_URL="", REDIS_URL="", RMHUB_SEND_THREADS="many", RMHUB_COLOUR="blue")
+    assert (ended.returncode, ended.stderr.count("\n"), list(tmp_path.iterdir())) == (2, 2, []), ended.stderr
+
+
+def test_what_a_wrong_setting_contradicts_is_not_told_as_well(tmp_path: Path) -> None:
+    ended = manage(tmp_path, "check", RMHUB_HTTPS="1", RMHUB_TRUSTED_PROXIES="the proxy")
+    assert ended.stderr.count("\n") == 1 and ended.stderr.startswith("RMHUB_TRUSTED_PROXIES: 'the proxy' is not")
+
+
+def test_a_folder_that_cannot_be_written_is_one_line(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("in the way")
+    ended = manage(tmp_path, "check", RMHUB_VAR=str(tmp_path / "file"))
     assert (ended.returncode, ended.stderr.count("\n")) == (2, 1), ended.stderr
-    assert "RMHUB_SEND_THREADS='many' is not a whole number" in ended.stderr
+    assert "RMHUB_VAR" in ended.stderr
+
+
+def test_secrets_that_were_damaged_are_one_line(tmp_path: Path) -> None:
+    (tmp_path / "secrets.json").write_text("{")
+    ended = manage(tmp_path, "check")
+    assert (ended.returncode, ended.stderr.count("\n")) == (2, 1), ended.stderr
+    assert "secrets.json is damaged" in ended.stderr
 
 
 @pytest.mark.parametrize(

@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
+from typing import TypeVar
 
 import redis
 from django.conf import settings
-from django.db import DatabaseError, InterfaceError
+from django.db import DatabaseError, InterfaceError, connection
 from django.db.models import F, Min
 from django.db.models.functions import Greatest
 from django.utils.translation import gettext as _
@@ -106,21 +108,26 @@ class Health:
         return tuple(part for part in self.parts if part.state is not PartState.OK)
 
 
+def readiness() -> tuple[Part, ...]:
+    """Looks now at what this web server cannot do without: it is ready unless one of them is down. Never raises.
+
+    Asks nobody else, so that a broker that is silent delays no answer to a balancer.
+    """
+    now = clock.now()
+    answered, wrong = _asked(bool)
+    room = _room()
+    return _database_part(answered is not None, wrong, now), _store_part(room, _takes_a_message(room), now)
+
+
 def health() -> Health:
     """Looks now. Never raises."""
     now = clock.now()
     broker = _broker_answers()
     room = _room()
-    free = room.free if room.free is not None else 0
-    store = not room.error and free >= settings.RMHUB_MAX_MESSAGE_BYTES
-    try:
-        with patience(CONNECTION_SECONDS):
-            oldest = _oldest_due(now)
-            unreachable = circuits.open_count()
-            known = presences()
-        database, wrong = True, trouble()
-    except (DatabaseError, InterfaceError) as error:
-        oldest, unreachable, known, database, wrong = None, 0, [], False, what_is_wrong(error)
+    store = _takes_a_message(room)
+    found, wrong = _asked(lambda: (_oldest_due(now), circuits.open_count(), presences()))
+    database = found is not None
+    oldest, unreachable, known = found or (None, 0, [])
     overdue = int((now - oldest).total_seconds()) if oldest else 0
     parts = (
         _database_part(database, wrong, now),
@@ -129,6 +136,29 @@ def health() -> Health:
         _workers_part(oldest, overdue, known, now) if database else _part("workers", PartState.DEGRADED, _UNKNOWN, now),
     )
     return Health(database, broker, oldest, overdue, unreachable, store, room.free, parts, tuple(known))
+
+
+_Answer = TypeVar("_Answer")
+
+
+def _asked(look: Callable[[], _Answer]) -> tuple[_Answer | None, str]:
+    """What the database says, None when it gives no answer or takes no writes; and what is wrong with it, "" = nothing.
+
+    One that takes no writes is a standby, or was closed for them by its operators: nothing can be stored in it.
+    """
+    try:
+        with patience(CONNECTION_SECONDS):
+            with connection.cursor() as cursor:
+                cursor.execute("SELECT current_setting('transaction_read_only')")
+                if cursor.fetchone() != ("off",):
+                    return None, _("It takes no writes: it is a standby, or was made read-only.")
+            return look(), trouble()
+    except (DatabaseError, InterfaceError) as error:
+        return None, what_is_wrong(error)
+
+
+def _takes_a_message(room: Room) -> bool:
+    return not room.error and (room.free or 0) >= settings.RMHUB_MAX_MESSAGE_BYTES
 
 
 _WITHOUT_BROKER = gettext_lazy(
