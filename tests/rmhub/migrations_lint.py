@@ -98,7 +98,7 @@ class Linter:
         elif isinstance(operation, migrations.RunPython):
             if operation.atomic is not False or "atomic(" not in inspect.getsource(operation.code):
                 yield "RunPython without batches: atomic=False, and a transaction for each thousand rows"
-        elif isinstance(operation, migrations.AddIndex):
+        elif isinstance(operation, migrations.AddIndex) and not isinstance(operation, CONCURRENT):
             yield "AddIndex stops all writing: AddIndexConcurrently"
         elif isinstance(operation, migrations.AddConstraint) and not isinstance(
             operation, postgres.AddConstraintNotValid
