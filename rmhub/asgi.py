@@ -35,6 +35,7 @@ application = Front(
         memory=settings.RMHUB_BODY_MEMORY_BYTES,
         spool=settings.RMHUB_BODY_SPOOL_BYTES,
         wait=settings.RMHUB_BODY_WAIT_SECONDS,
+        drain=settings.RMHUB_DRAIN_SECONDS,
         discard=2 * settings.RMHUB_MAX_MESSAGE_BYTES,
         folder=settings.VAR_DIR / "spool",
     ),

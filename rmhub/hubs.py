@@ -14,11 +14,35 @@ from pathlib import Path
 from typing import Any
 
 from rmhub.env import env_bool
-from rmhub.front import serving
 from rmhub.front.application import LIVE
 from rmhub.supervisor import Process
 
 BASE = Path(__file__).resolve().parent.parent
+
+_CELERY = ("-m", "celery", "-q", "-A", "rmhub")
+# The processes of a hub: what Python is given, in the hub's folder. `deploy/` has the same (tests/deploy).
+ROLES: Mapping[str, tuple[str, ...]] = {
+    "migrate": ("manage.py", "migrate", "--verbosity", "0"),
+    "web": ("-m", "rmhub.front.serving"),
+    "worker": (
+        *(*_CELERY, "worker", "-P", "threads", "-c", "4"),
+        *("--without-gossip", "--without-mingle", "--without-heartbeat", "-l", "warning"),
+    ),
+    "beat": (*_CELERY, "beat", "-l", "warning"),
+    "mail": ("manage.py", "mail"),
+    "pipeline": ("manage.py", "pipeline", "serve"),
+    "live": ("manage.py", "pipeline", "live"),
+}
+
+
+def command(role: str, *more: str) -> list[str]:
+    """The command line of one of `ROLES`, to be run in the hub's folder (`BASE`)."""
+    return [sys.executable, *ROLES[role], *more]
+
+
+def web_command(host: str, port: int) -> list[str]:
+    """The command line of a web server."""
+    return command("web", "--host", host, "--port", str(port))
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,8 +99,7 @@ class Hub:
 
         One `beat` is enough for all machines of a hub.
         """
-        (self.var / "run").mkdir(parents=True, exist_ok=True)
-        celery = (sys.executable, "-m", "celery", "-q", "-A", "rmhub")
+        self.var.mkdir(parents=True, exist_ok=True)
 
         def process(name: str, argv: list[str], **more: Any) -> Process:
             more.setdefault("env", self.environment(name))
@@ -84,28 +107,29 @@ class Hub:
 
         last = [
             # It ends the run that it works on, and what that has started.
-            process("pipeline", self.manage("pipeline", "serve"), grace=15.0)
+            process("pipeline", command("pipeline"), grace=15.0)
         ]
         if env_bool("RMHUB_PIPELINE_LIVE"):
             # It counts what it has begun to count.
-            last.append(process("live", self.manage("pipeline", "live"), grace=15.0))
+            last.append(process("live", command("live"), grace=15.0))
         # Embedded and demo hubs run as whoever starts them, root too; docs/operations.md says how to do better.
         quiet = {"PYTHONWARNINGS": "ignore:You're running the worker with superuser"}
-        quietly = ("--without-gossip", "--without-mingle", "--without-heartbeat", "-l", "warning")
         found = [
-            process("web", serving.command(self.host, self.port), ready=self.answers),
-            process(
-                "worker",
-                [*celery, "worker", "-P", "threads", "-c", "4", *quietly, "-n", f"{self.name}@%h"],
-                env={**self.environment("worker"), **quiet},
-            ),
+            process("web", web_command(self.host, self.port), ready=self.answers, grace=self._ends_within()),
+            process("worker", command("worker", "-n", f"{self.name}@%h"), env={**self.environment("worker"), **quiet}),
         ]
         if beat:
-            found.append(process("beat", [*celery, "beat", "-l", "warning"]))
+            found.append(process("beat", command("beat")))
         # What the environment says is meant for the hub that is operated, not for every hub of a demo or benchmark.
         if pipeline or "RMHUB_SMTP_LISTEN" in self.settings:
             found += self._mail(prefix, restart)
         return [*found, *(last if pipeline else [])]
+
+    def _ends_within(self) -> float:
+        """Seconds that the web server may take to end: what it is told to take itself, and some for the rest."""
+        environment = self.environment()
+        told = [environment.get(name, "") for name in ("RMHUB_DRAIN_SECONDS", "RMHUB_FINISH_SECONDS")]
+        return 10.0 + sum(int(text) for text in told if text.isdigit())
 
     def _mail(self, prefix: str, restart: bool) -> list[Process]:
         """The partners' mail entrance, when this hub has one (docs/mail.md)."""
@@ -119,7 +143,7 @@ class Hub:
         return [
             Process(
                 name=f"{prefix}mail",
-                argv=self.manage("mail"),
+                argv=command("mail"),
                 env=environment,
                 # A port that is not a number is the command's to complain about.
                 ready=listens(int(port), reached_at) if port.isdigit() else None,

@@ -201,7 +201,7 @@ USE_TZ = True
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 
 STATIC_URL = "/static/"
-STATIC_ROOT = VAR_DIR / "static"
+STATIC_ROOT = Path(env_str("RMHUB_STATIC_DIR") or VAR_DIR / "static")
 STATICFILES_DIRS = [BASE_DIR / "static"]
 STORAGES = {
     "default": {"BACKEND": "django.core.files.storage.FileSystemStorage"},
@@ -241,6 +241,9 @@ RMHUB_BODY_SECONDS = env_int("RMHUB_BODY_SECONDS", 1800, minimum=1)  # at most
 RMHUB_BODY_MEMORY_BYTES = env_int("RMHUB_BODY_MEMORY_BYTES", 64 * 1024 * 1024, minimum=1024 * 1024)
 RMHUB_BODY_SPOOL_BYTES = env_int("RMHUB_BODY_SPOOL_BYTES", 4 * 1024**3, minimum=1024 * 1024)
 RMHUB_BODY_WAIT_SECONDS = env_int("RMHUB_BODY_WAIT_SECONDS", 20, minimum=0, maximum=600)
+# A web server that is told to end: so long it only says so (/readyz), and so long it finishes what it has begun.
+RMHUB_DRAIN_SECONDS = env_int("RMHUB_DRAIN_SECONDS", 0, minimum=0, maximum=300)
+RMHUB_FINISH_SECONDS = env_int("RMHUB_FINISH_SECONDS", 5, minimum=1, maximum=1500)
 RMHUB_WEB_THREADS = env_int("RMHUB_WEB_THREADS", 32, minimum=1, maximum=1024)  # requests that are served at once
 # So long a message of a stream that has overtaken its predecessor waits for it; 0 = the rules decide at once.
 RMHUB_STREAM_HOLD_MS = env_int("RMHUB_STREAM_HOLD_MS", 1000, minimum=0, maximum=10_000)
@@ -314,7 +317,7 @@ CELERY_BEAT_SCHEDULE = {
     }.items()
 }
 CELERY_BEAT_SCHEDULER = "rmhub.beat:Scheduler"
-CELERY_BEAT_SCHEDULE_FILENAME = str(VAR_DIR / "run" / f"beat-{RMHUB_COOKIE_SUFFIX or 'hub'}")
+CELERY_BEAT_SCHEDULE_FILENAME = str(VAR_DIR / f"beat-{RMHUB_COOKIE_SUFFIX or 'hub'}")
 
 REST_FRAMEWORK = {
     "DEFAULT_AUTHENTICATION_CLASSES": [

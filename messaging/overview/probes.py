@@ -15,6 +15,7 @@ from django.conf import settings
 from django.utils import translation
 
 from messaging.overview.selectors.health import PartState, readiness
+from rmhub.front import draining
 from rmhub.postgresql.base import give_back
 
 READY = "/readyz"
@@ -40,6 +41,8 @@ def _answer(environ: dict[str, Any]) -> tuple[HTTPStatus, str]:
     """A line for each part that is down; with `?verbose` one for each part."""
     if environ["REQUEST_METHOD"] not in ("GET", "HEAD"):
         return HTTPStatus.METHOD_NOT_ALLOWED, "Ask with GET.\n"
+    if draining.has_begun():
+        return HTTPStatus.SERVICE_UNAVAILABLE, "draining: this web server was told to end\n"
     verbose = "verbose" in parse_qs(environ.get("QUERY_STRING", ""), keep_blank_values=True)
     with translation.override(settings.LANGUAGE_CODE):
         try:

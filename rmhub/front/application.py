@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from rmhub import logs, memory
+from rmhub.front import draining
 from rmhub.front.access_log import Counted, note
 from rmhub.front.bodies import (
     SMALL,
@@ -63,6 +64,7 @@ class Bounds:
     memory: int = 64 * 1024 * 1024  # of bodies above `SMALL` that are worked on at once
     spool: int = 4 * 1024**3  # of bodies above `SMALL` that are on the disk, or on their way there
     wait: float = 20.0  # for room in memory, or for a place
+    drain: float = 0.0  # from SIGTERM on, until no connection is taken any more
     discard: int = 128 * 1024 * 1024  # of a refused body, so that its sender hears the answer
     folder: Path = Path("/tmp")  # noqa: S108  (files without names)
 
@@ -131,6 +133,8 @@ class Front:
         self._spool = Budget(bounds.spool)
 
     async def __call__(self, scope: dict[str, Any], receive: Receive, send: Send) -> None:
+        if scope["type"] == "lifespan":
+            return await self._live(receive, send)
         if scope["type"] != "http":
             raise ValueError(scope["type"])  # PEP 3333 has nothing else; the server is told so (--no-ws)
         if scope["path"] == LIVE:
@@ -172,6 +176,14 @@ class Front:
             log.error("cannot keep a body", extra={"action": "spool_failed", "error": str(error)[:200]})
             text = "The hub has no room for the body at present. Send it again."
             await self._say(Refusal(503, "overloaded", text, _BUSY), environ, receive, send)
+
+    async def _live(self, receive: Receive, send: Send) -> None:
+        """From the server's start to its end (ASGI, Lifespan Protocol); by the start its signal handlers are set."""
+        await receive()
+        draining.at_sigterm(asyncio.get_running_loop(), self._bounds.drain)
+        await send({"type": "lifespan.startup.complete"})
+        await receive()
+        await send({"type": "lifespan.shutdown.complete"})
 
     async def _ask_first(self, environ: Environ, receive: Receive, send: Send) -> None:
         """Runs the request without its body; when it asks for the body, fetches it and runs the request again."""
@@ -333,6 +345,8 @@ class _Stream:
 
 def _start(answer: _Answer) -> dict[str, Any]:
     headers = [(name.lower().encode("latin-1"), value.encode("latin-1")) for name, value in answer.headers]
+    if draining.has_begun():
+        headers.append((b"connection", b"close"))  # the next request goes to another server
     return {"type": "http.response.start", "status": answer.status, "headers": headers}
 
 

@@ -16,6 +16,8 @@ from typing import Any
 
 from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
+from django.db import OperationalError, connection
+from django.db.migrations.executor import MigrationExecutor
 
 from messaging.demo import effects, exchange, verdict
 from messaging.demo.stage import (
@@ -31,7 +33,7 @@ from messaging.demo.stage import (
 )
 from rmhub import embedded
 from rmhub.env import env_str
-from rmhub.hubs import Hub, free_ports
+from rmhub.hubs import BASE, Hub, command, free_ports
 from rmhub.supervisor import Process, Supervisor
 
 
@@ -45,6 +47,11 @@ class Command(BaseCommand):
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("--host", default="127.0.0.1")
         parser.add_argument("--port", type=int, default=8000)
+        parser.add_argument(
+            "--migrate",
+            action="store_true",
+            help="bring the tables of DATABASE_URL to this version first; those of the embedded server always are",
+        )
         parser.add_argument("--demo", action="store_true", help="also start a partner hub and exchange documents")
         parser.add_argument("--messages", type=int, default=60, help="with --demo: documents to exchange")
         parser.add_argument("--drop", type=float, default=0.15, help="with --demo: share that the link loses")
@@ -56,6 +63,8 @@ class Command(BaseCommand):
         if os.geteuid() == 0:
             self._say("the hub runs as root: start it as a user of its own where others can reach it")
         _require_free(options["host"], options["port"])
+        if not (options["demo"] or options["migrate"]) and env_str("DATABASE_URL"):
+            _require_migrated()
         with ExitStack() as stack:
             database_url, redis_url = env_str("DATABASE_URL"), env_str("REDIS_URL")
             supervisor_box: list[Supervisor] = []
@@ -73,6 +82,8 @@ class Command(BaseCommand):
                 except embedded.EmbeddedError as error:
                     raise CommandError(str(error), returncode=1) from error
                 database_url, redis_url = database_url or servers.database_url, redis_url or servers.redis_url
+            # Nobody else is at a server that this command has just started.
+            options["migrate"] |= not env_str("DATABASE_URL")
             processes, after = (self._demo if options["demo"] else self._single)(options, var, database_url, redis_url)
             supervisor = Supervisor(processes)
             supervisor_box.append(supervisor)
@@ -86,13 +97,12 @@ class Command(BaseCommand):
     ) -> tuple[list[Process], Callable[[float], None]]:
         title, threads = settings.RMHUB_NAME, settings.RMHUB_WEB_THREADS
         hub = Hub("hub", database_url, redis_url, var, options["port"], title, options["host"], threads)
-        once = [
-            Process("migrate", hub.manage("migrate", "--verbosity", "0"), env=hub.environment(), once=True),
-            Process(
-                "static", hub.manage("collectstatic", "--noinput", "--verbosity", "0"), env=hub.environment(), once=True
-            ),
-            Process("users", hub.manage("first_user"), env=hub.environment(), once=True),
-        ]
+        steps = {
+            **({"migrate": command("migrate")} if options["migrate"] else {}),
+            "static": hub.manage("collectstatic", "--noinput", "--verbosity", "0"),
+            "users": hub.manage("first_user"),
+        }
+        once = [Process(name, argv, env=hub.environment(), once=True, cwd=BASE) for name, argv in steps.items()]
 
         def after(begun: float) -> None:
             _wait_for(hub)
@@ -228,6 +238,24 @@ def _is_free(host: str, port: int) -> bool:
         except OSError:
             return False
         return True
+
+
+def _require_migrated() -> None:
+    """Raises CommandError when the tables of DATABASE_URL are not those of this version, or cannot be looked at."""
+    try:
+        executor = MigrationExecutor(connection)
+        missing = [str(one) for one, _ in executor.migration_plan(executor.loader.graph.leaf_nodes())]
+    except OperationalError as error:
+        raise CommandError(f"the database does not answer: {str(error).splitlines()[0]}", returncode=1) from error
+    finally:
+        connection.close()
+    if missing:
+        shown = ", ".join(missing[:3]) + (" ..." if len(missing) > 3 else "")
+        raise CommandError(
+            f"{len(missing)} migrations are not applied ({shown}): run `manage.py migrate`, or start with --migrate"
+            " (docs/operations.md, Upgrades)",
+            returncode=2,
+        )
 
 
 def _require_free(host: str, port: int) -> None:

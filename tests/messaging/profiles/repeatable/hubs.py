@@ -14,7 +14,7 @@ import urllib3
 from django.conf import settings
 from django.db import connection
 
-from rmhub.front import serving
+from rmhub.hubs import web_command
 from tests import ROOT
 from tests.rmhub.conditions import eventually
 
@@ -41,7 +41,7 @@ class Hub:
         }
         with log.open("wb") as output:
             self._process = subprocess.Popen(
-                serving.command("127.0.0.1", self.port),
+                web_command("127.0.0.1", self.port),
                 cwd=ROOT,
                 env=environment,
                 stdout=output,
@@ -58,6 +58,14 @@ class Hub:
         with contextlib.suppress(urllib3.exceptions.HTTPError):
             return urllib3.request("GET", f"{self.url}/problems/", retries=False, timeout=5).status < 500
         return False
+
+    def end(self) -> None:
+        """Tell it to end, as systemd and containers do, and return at once."""
+        self._process.terminate()
+
+    def ended(self) -> int:
+        """Its exit status, when it has ended."""
+        return self._process.wait(120)
 
     def kill(self) -> None:
         """Every process of it, at once and for good."""
