@@ -91,8 +91,9 @@ class Trouble:
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """The one fault of a calm run. At a `step` these workers end (by their place; none: the process that is there), and
-    others see so at once or not; or the hand-over of that number arrives after each of these delays, if any.
+    """The one fault of a calm run. At a `step` these workers end (by their place; none: the process that is there, if it
+    is no worker's), and others see so at once or not; or the hand-over of that number arrives after each of these
+    delays, if any.
     """
 
     step: int = 0
@@ -275,7 +276,7 @@ class Workers:
                 return owner is None or owner.alive
             for place in self.fault.ends:
                 self.kill(self.all[place])
-            return bool(self.fault.ends) and (owner is None or owner.alive)
+            return owner.alive if owner else bool(self.fault.ends)
         if owner is None:
             return True
         lot = chance.random()
