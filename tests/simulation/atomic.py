@@ -21,7 +21,7 @@ from tests.simulation.atomic_nodes import INITIATOR, Build, CoordinatorNode, Nod
 from tests.simulation.workers import Fault, Trouble
 
 D, V = Protocol.DURABLE, Protocol.VOLATILE
-EVENTS_TO_HEAL = 6000
+EVENTS_TO_HEAL = 4000
 PLANS = (P.WORK_PREPARED,) * 22 + (P.WORK_READ_ONLY,) * 4 + (P.WORK_FAILED,)
 
 
@@ -262,7 +262,7 @@ class AtomicWorld:
             if self.count % 20 == 0 and self.doubts:
                 self.settle_doubts()
         self.settle_doubts()
-        while self.events and self.count < 60_000:
+        while self.events and self.count < 8000:
             self.one_event()
         self.at_the_end()
 
@@ -276,7 +276,7 @@ class AtomicWorld:
         for node in (self.root, self.sub):
             if node is not None and node.transaction is not None and not node.over:
                 for name in sorted(self.doubts & {one.key for one in node.transaction.partakers}):
-                    partaker = node.transaction.partaker(name)
+                    partaker = node.transaction.partaker(name) if node.transaction else None
                     if partaker is not None and partaker.seat in (Seat.COMMITTING, Seat.ABORTING):
                         self.seen["forgotten"] += 1
                         node.feed(coordinator.Event(Kind.FORGOTTEN, name))

@@ -144,7 +144,7 @@ class ParticipantNode(Node):
 
     def settle(self, outcome: Phase) -> bool:
         taking = self.taking
-        if not self.up or taking is None or taking.seat is not Seat.PREPARED:
+        if not self.up or taking is None or taking.seat is not Seat.PREPARED or taking.settled is not None:
             return False
         self.alive(lambda: self.feed(participant.Event(P.SETTLED, outcome=outcome)))
         return self.record is not None and self.record.settled is outcome
@@ -423,9 +423,11 @@ class CoordinatorNode(Node):
         return claimed
 
     def talk(self, worker: Worker, attempt: Attempt) -> None:
+        """Whether it is taken is heard when the request is answered, or when time is up for that."""
         row: Posted = attempt.job.row
-        taken = self.world.send(self.name, row.to, row.word)
-        self.workers.came(worker, attempt, taken)
+        taken, chance = self.world.send(self.name, row.to, row.word), self.world.chance
+        seconds = chance.uniform(0, self.world.weather.delay) if taken else chance.choice((0, 20))
+        self.later(seconds, lambda: self.workers.came(worker, attempt, taken))
 
     def record(self, outcomes: Sequence[tuple[Attempt, Any]]) -> list[Attempt]:
         for attempt, taken in outcomes:

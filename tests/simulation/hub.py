@@ -208,7 +208,8 @@ class Hub:
                 if signal.state == "sending" and signal.attempt is not None:
                     self.workers.lease_over(signal.attempt)
                 claimed.append(self._claim_signal(signal, now, worker, in_hand=True))
-        self.world.note(f"{self.name}'s worker {worker.number} claims", claimed)
+        if claimed:
+            self.world.note(f"{self.name}'s worker {worker.number} claims", claimed)
         return claimed
 
     def _claim_signal(self, signal: Signal, now: datetime, worker: Worker, *, in_hand: bool = False) -> Attempt:

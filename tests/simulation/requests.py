@@ -561,5 +561,6 @@ class RequestWorld:
                 self.broken(f"{message.id} counts as done and was never executed")
             if message.state == "failed" and ran != (message.cause == "executed_with_error"):
                 self.broken(f"{message.id} failed ({message.cause}) and was executed {ran} times")
-        if self.calm and not self.kill_at and any(one.state != "done" for one in self.messages.values()):
+        in_time = not self.kill_at and not self.seen["not sent any more"]
+        if self.calm and in_time and any(one.state != "done" for one in self.messages.values()):
             self.broken("nothing went wrong, and not everything is done")

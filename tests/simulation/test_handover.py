@@ -93,6 +93,16 @@ def test_whoever_dies_at_any_step_nothing_is_lost_or_doubled(make: Make) -> None
         assert most_attempts(world) <= 2 or make is _streams
 
 
+@pytest.mark.parametrize("seconds", [10.0, 100.0])
+def test_a_machine_that_stands_still_at_any_step_loses_nothing(seconds: float, make: Make) -> None:
+    """Longer than any lease, too: whoever goes on first renews what all of them have in hand."""
+    calm = workers_of(played(make, Fault()))
+    for step in range(1, calm.steps + 1):
+        world = played(make, Fault(step=step, stands=seconds))
+        assert workers_of(world).seen["suspended"] == 1
+        assert most_attempts(world) == 1 or make is _streams, step
+
+
 def test_a_hand_over_that_is_lost_doubled_or_late_uses_up_no_attempt(make: Make) -> None:
     calm = workers_of(played(make, Fault()))
     found = 0

@@ -128,11 +128,11 @@ class TriggerWorld:
         self.processed: Counter[int] = Counter()
         self.seen: Counter[str] = Counter()
         # A resolver that knows what was done cannot know what is being done: copies and resolver are not for one run.
-        copies = not self.properties.has_resolver and self.properties.use_history and chance.random() < 0.7
+        self.copies = not self.properties.has_resolver and self.properties.use_history and chance.random() < 0.7
         counted = chance.random() < 0.8
         self.continues = chance.random() < 0.5
         for document in range(chance.randint(1, 8)):
-            for _ in range(chance.randint(1, 3) if copies else 1):
+            for _ in range(chance.randint(1, 3) if self.copies else 1):
                 count = 0 if counted else -1
                 self.later(chance.uniform(0, 120), lambda d=document, c=count: self.comes(d, c), lasts=True)  # type: ignore[misc]
         for _ in range(chance.randint(1, 3)):
@@ -516,6 +516,9 @@ class TriggerWorld:
                 continue
             made = self.arrive(delivery.document, 0, override=True, position=delivery.position)
             made.due_at = self.now + timedelta(seconds=self.chance.choice((0, 20)))
+            if self.copies and self.happens(0.4):  # its sender has lost patience meanwhile
+                later = self.chance.uniform(0, 25)
+                self.later(later, lambda d=delivery.document: self.comes(d, 0), lasts=True)  # type: ignore[misc]
             if self.remembers and self.build.takes_over_for_a_person:
                 self.disk.started[delivery.document] = delivery.key  # until the new delivery takes it over
             elif self.remembers:

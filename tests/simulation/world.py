@@ -196,9 +196,11 @@ class World:
         self.trace.append((self.now, what, detail))
 
     def _told(self, text: str) -> str:
-        lines = [f"{(at - START).total_seconds():9.2f} s  {what} {_plain(detail)}" for at, what, detail in self.trace]
         again = f"SIMULATION_FIRST={self.seed} SIMULATION_SEEDS=1 python -m pytest tests/simulation"
-        return "\n".join([text, f"seed {self.seed}, step {self.steps} ({again}); the last steps:", *lines])
+        return "\n".join([text, f"seed {self.seed}, step {self.steps} ({again}); the last steps:", *self.last_steps()])
+
+    def last_steps(self) -> list[str]:
+        return [f"{(at - START).total_seconds():9.2f} s  {what} {_plain(detail)}" for at, what, detail in self.trace]
 
     # The processes of a hub.
 
