@@ -42,7 +42,7 @@ def test_no_seed_breaks_a_promise() -> None:
         "killed after the claim",
     ]
     wanted += ["killed between the service and the record", "killed in a callable's transaction"]
-    wanted += ["continued", "restored", "in doubt after a restore"]
+    wanted += ["restored", "in doubt after a restore"]
     wanted += ["killed between the resolver and the record", DeliveryState.SETTLED, DeliveryState.FAILED]
     if SEEDS >= ENOUGH:
         assert [name for name in wanted if not seen[name]] == []
@@ -140,10 +140,6 @@ MISTAKES: dict[str, tuple[Build, str]] = {
     "retries never end": (Build(after=_retries_for_ever), "times"),
     "a late outcome moves whatever is in progress": (Build(checks_whose_outcome_it_is=False), "another hand-over"),
     "a claim has hardly a lease": (Build(leases_what_it_claims=False), "twice"),
-    "what comes next is claimed for another worker": (
-        Build(claims_for_whoever_records=False),
-        "in doubt for no reason",
-    ),
     "any document that is due goes first": (Build(keeps_order=False), "is processed before"),
     "a callable's work and its end are two commits": (Build(commits_a_callable_once=False), TWICE),
     "a person's new document is not begun": (Build(takes_over_for_a_person=False), TWICE),

@@ -50,14 +50,11 @@ class Build:
     marks_what_waits_after_a_restore: bool = True
     marks_what_comes_after_a_restore: bool = True
     a_persons_word_outlives_a_restore: bool = False
-    claims_for_whoever_records: bool = True
 
 
 @dataclass(eq=False)
 class Delivery:
-    """One document on its way. `taken`: a worker knew of its last claim. `lost`: a hand-over of it may have happened or
-    not, so doubt about it is justified.
-    """
+    """One document on its way. `lost`: a hand-over of it may have happened or not, so doubt about it is justified."""
 
     key: int
     document: int
@@ -68,7 +65,6 @@ class Delivery:
     retries: int = 0
     claim: int = 0
     override: bool = False
-    taken: bool = False
     lost: bool = False
     memory_lost: bool = False
     decision: Decision | None = None
@@ -128,11 +124,10 @@ class TriggerWorld:
         self.processed: Counter[int] = Counter()
         self.seen: Counter[str] = Counter()
         # A resolver that knows what was done cannot know what is being done: copies and resolver are not for one run.
-        self.copies = not self.properties.has_resolver and self.properties.use_history and chance.random() < 0.7
+        copies = not self.properties.has_resolver and self.properties.use_history and chance.random() < 0.7
         counted = chance.random() < 0.8
-        self.continues = chance.random() < 0.5
         for document in range(chance.randint(1, 8)):
-            for _ in range(chance.randint(1, 3) if self.copies else 1):
+            for _ in range(chance.randint(1, 3) if copies else 1):
                 count = 0 if counted else -1
                 self.later(chance.uniform(0, 120), lambda d=document, c=count: self.comes(d, c), lasts=True)  # type: ignore[misc]
         for _ in range(chance.randint(1, 3)):
@@ -246,16 +241,7 @@ class TriggerWorld:
 
     # A worker: claim, talk, record
 
-    def go_on(self) -> None:
-        """What comes next is claimed in the transaction that has recorded the one before, by the same worker; or else
-        found by looking. It is never claimed for another, who may not hear of it.
-        """
-        if self.continues:
-            self.work(continued=True)
-        else:
-            self.later(0.1, self.work)
-
-    def work(self, *, continued: bool = False) -> None:
+    def work(self) -> None:
         due = [one for one in self.disk.deliveries if self.is_due(one)]
         if not due or self.disk.suspended:
             if self.is_open():
@@ -263,7 +249,7 @@ class TriggerWorld:
             return
         delivery = due[0]
         if delivery.state is DeliveryState.RUNNING:  # its worker is lost
-            delivery.count, delivery.lost = self.build.redelivered(delivery.count), delivery.lost or delivery.taken
+            delivery.count, delivery.lost = self.build.redelivered(delivery.count), True
             self.to(delivery, DeliveryState.WAITING)
         told = delivery.override and (not delivery.memory_lost or self.build.a_persons_word_outlives_a_restore)
         overridden = told and (delivery.count == 0 or (self.remembers and self.begun_by(delivery) != delivery.key))
@@ -289,11 +275,7 @@ class TriggerWorld:
             self.to(delivery, DeliveryState.RUNNING)
             lease = LEASE if self.build.leases_what_it_claims else 1.0
             delivery.due_at = self.now + timedelta(seconds=lease)
-            self.seen["continued"] += continued
-            delivery.taken = not continued or self.build.claims_for_whoever_records or not self.happens(0.3)
-            if not delivery.taken:
-                self.later(0.1, self.work)
-            elif self.lives("after the claim"):
+            if self.lives("after the claim"):
                 self.later(self.chance.uniform(0.1, 3), lambda: self.talk(delivery, delivery.claim, decision))
             return
         else:
@@ -400,8 +382,8 @@ class TriggerWorld:
         self.later(0.1, self.work)
 
     def record(self, delivery: Delivery, claim: int, ran: Ran) -> None:
+        self.later(0.1, self.work)
         if not self.is_mine(delivery, claim):
-            self.later(0.1, self.work)
             self.seen["late outcome"] += 1
             return
         if delivery.claim != claim:
@@ -432,7 +414,6 @@ class TriggerWorld:
                 self.disk.suspended |= follows is Next.FAIL_AND_SUSPEND
         if delivery.retries > self.policy.max_retries and not self.policy.until_success:
             self.broken(f"delivery {delivery.key} is retried {delivery.retries} times")
-        self.go_on()
 
     # How a delivery moves
 
@@ -516,9 +497,6 @@ class TriggerWorld:
                 continue
             made = self.arrive(delivery.document, 0, override=True, position=delivery.position)
             made.due_at = self.now + timedelta(seconds=self.chance.choice((0, 20)))
-            if self.copies and self.happens(0.4):  # its sender has lost patience meanwhile
-                later = self.chance.uniform(0, 25)
-                self.later(later, lambda d=delivery.document: self.comes(d, 0), lasts=True)  # type: ignore[misc]
             if self.remembers and self.build.takes_over_for_a_person:
                 self.disk.started[delivery.document] = delivery.key  # until the new delivery takes it over
             elif self.remembers:

@@ -94,9 +94,9 @@ class Trouble:
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """The one fault of a calm run. At a `step` these workers end (by their place; none: the process that is there, if it
-    is no worker's), and others see so at once or not; or the machine stands still for so many seconds; or the hand-over
-    of that number arrives after each of these delays, if any.
+    """The one fault of a calm run. At a `step` these workers end (by their place; none: the process that is there, if
+    it is no worker's), and others see so at once or not; or the machine stands still for so many seconds; or the
+    hand-over of that number arrives after each of these delays, if any.
     """
 
     step: int = 0
