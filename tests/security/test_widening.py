@@ -17,10 +17,10 @@ from tests.messaging.api.client import Api, make_token, make_user
     ("networks", "says"),
     [
         ([], "could be used from anywhere"),
-        (["0.0.0.0/0"], "0.0.0.0/0 lies beyond"),
-        (["127.0.0.0/7"], "lies beyond"),
-        (["127.0.0.1", "192.0.2.1"], "192.0.2.1/32 lies beyond"),
-        (["::ffff:127.0.0.1"], "lies beyond"),
+        (["0.0.0.0/0"], "0.0.0.0/0 is outside"),
+        (["127.0.0.0/7"], "is outside"),
+        (["127.0.0.1", "192.0.2.1"], "192.0.2.1/32 is outside"),
+        (["::ffff:127.0.0.1"], "is outside"),
     ],
 )
 def test_a_token_of_some_networks_makes_none_of_others(networks: list[str], says: str) -> None:

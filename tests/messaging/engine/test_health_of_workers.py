@@ -57,7 +57,7 @@ def test_without_any_worker_the_hub_is_degraded_and_takes_documents_all_the_same
 def test_x25_the_only_worker_that_is_not_heard_of_is_missed_since_it_was_last_heard_of() -> None:
     worker = there(90)
     assert (part().state, part().since) == ("down", worker.renewed_at)
-    assert part().detail.startswith("The only worker was last heard of 1 m 3")
+    assert part().detail.startswith("The only worker last reported 1 m 3")
     assert overview.status(clock.now()).level == "bad"
     Worker.objects.update(renewed_at=clock.now())  # it goes on
     assert (part().state, part().since, health.health().ok) == ("ok", None, True)
