@@ -123,7 +123,7 @@ def test_a_group_is_settled_by_a_job_whose_page_follows_it(open_console: Open) -
     expect(page.locator("#nav-count-side-in_doubt")).to_be_hidden()
     assert BulkJob.objects.get().done == 3
     page.goto(_group(trigger))
-    expect(page.locator("#diagnosis")).to_contain_text("Nothing is left")
+    expect(page.locator("#diagnosis")).to_contain_text("This group is empty now")
 
 
 def test_a_job_is_cancelled_in_a_dialog(open_console: Open) -> None:

@@ -85,6 +85,7 @@ class Packet:
     headers: tuple[tuple[str, str], ...]
     message: str
     sent: tuple[Worker, Attempt] | None = None
+    of: int = 0  # the attempt that it is of, and its copies are
 
 
 class Job(NamedTuple):
@@ -157,6 +158,7 @@ class RequestWorld:
         self.documents: Counter[int] = Counter()
         self.answers: dict[str, str] = {}
         self.outside: set[str] = set()
+        self.turned_away: set[int] = set()  # attempts that were answered 401
         self.seen: Counter[str] = Counter()
         self.events: list[tuple[datetime, int, Callable[[], object]]] = []
         self.count = 0
@@ -309,7 +311,7 @@ class RequestWorld:
             self.broken(f"{message.id} goes out although its receiver may have forgotten it")
         if self.stormy and self.chance.random() < self.weather.fails * 0.3:
             return self.later(0.1, lambda: self.workers.came(worker, attempt, (None, "", "", "connect_refused")))
-        packet = Packet(headers, message.id, (worker, attempt))
+        packet = Packet(headers, message.id, (worker, attempt), attempt.number)
         return self.travel(
             self.weather.loses, lambda: self.arrives(packet), lambda: self.arrives(replace(packet, sent=None))
         )
@@ -399,7 +401,10 @@ class RequestWorld:
         if self.refusing:
             return self.answer(packet, 400, "rejected", "")
         if self.now < self.shut_until:
+            self.turned_away.add(packet.of)
             return self.answer(packet, 401, "", "")
+        if packet.sent is None and packet.of in self.turned_away:
+            return None  # whoever repeats what others send has heard the 401: it is not repeated until it is taken
         identity = read({name.lower(): [value] for name, value in packet.headers})
         assert identity is not None and identity.first_sent is not None
         request_id, content = identity.request_id, fingerprint("POST", "/orders", "text/plain", packet.message)
