@@ -18,7 +18,7 @@ from django.db.models import F, Q, QuerySet, Sum
 from messaging import keyset
 from messaging.choices import Direction, MessageState
 from messaging.keyset import Page, Place, floor_id, id_time
-from messaging.messages.selectors.messages import MOST_ALIKE, bounded, named, of_document, with_attribute, with_names
+from messaging.messages.selectors.messages import bounded, named, of_document, with_attribute, with_names
 from messaging.models import Message, Pair, TrafficHour
 from messaging.pairs.selectors import pairs
 from partners import visibility
@@ -29,6 +29,9 @@ from rmhub import clock
 ORDERS = {"-created_at": ("-id",), "created_at": ("id",)}  # of the list, by what the API calls them
 # Above this many pairs, one scan in the order of the ids is cheaper than a probe for each pair.
 _MAX_PROBES = 64
+# Up to so many messages with an attribute are found by its index and put in order; of more, a page of fifty lies within
+# as many rows from the end of ten millions.
+_MOST_VALUED = 10_000
 # States that the partial index `message_open` holds.
 OPEN_STATES = frozenset(MessageState.values) - {MessageState.DELIVERED, MessageState.RECEIVED}
 # What no index serves is looked for among so many messages a request; the next page goes on from there.
@@ -214,9 +217,9 @@ def _narrowed(filters: MessageFilters) -> _Narrowed:
     if filters.document:
         found = found.filter(of_document(filters.document))
     for name, value in filters.attributes:
-        having = with_attribute(name, value, most=MOST_ALIKE + 1)
+        having = with_attribute(name, value, most=_MOST_VALUED + 1)
         # Of many the newest are met early in the order of the ids.
-        few = len(having) <= MOST_ALIKE
+        few = len(having) <= _MOST_VALUED
         found = found.filter(pk__in=having) if few else found.filter(attributes__contains={name: value})
     if filters.schema:
         found = found.filter(schema_faults__isnull=False)

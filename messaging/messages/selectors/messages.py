@@ -139,7 +139,7 @@ def of_document(document_id: str) -> Q:
     return said | Q(message_id=document_id, document_id="") | Q(pk__in=brought)
 
 
-def with_attribute(name: str, value: str, *, most: int = MOST_ALIKE) -> list[uuid.UUID]:
+def with_attribute(name: str, value: str, *, most: int) -> list[uuid.UUID]:
     """Some of the messages that have this attribute, in no order: by its index, whatever else is searched."""
     return list(shown().filter(attributes__contains={name: value}).values_list("id", flat=True)[:most])
 
