@@ -183,7 +183,7 @@ def oldest_of_a_partner(player: Player, world: World) -> None:
 
 
 def read_in_french(player: Player, world: World) -> None:
-    """T21: the console in French, and which pairs are suspended."""
+    """T21: the console in French, and which pairs are paused."""
     player.begin()
     player.press("summary:has(.menu-name)")
     player.press("preferences")
@@ -191,7 +191,7 @@ def read_in_french(player: Player, world: World) -> None:
     player.press("submit")
     player.sees("html[lang=fr]")
     player.go("Paires")
-    player.sees(".state:has-text('Suspendu')")
+    player.sees(".state:has-text('En pause')")
     player.stop()
     player.page.goto(f"{world.hub.url}/preferences/")
     player.find("language-browser").check()
