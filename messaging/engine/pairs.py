@@ -63,15 +63,19 @@ def inbound_pair_id(terms: Terms) -> uuid.UUID:
 def _pair_id(terms: Terms, direction: Direction) -> uuid.UUID:
     key = (terms.version_id, direction)
     if key not in _known or not _still_there(key):
-        ours, theirs = normalize_uri(terms.own_uri), normalize_uri(terms.partner_uri)
-        sender, receiver = (ours, theirs) if direction == Direction.OUT else (theirs, ours)
-        pair, made = _pair(terms, direction, sender, receiver)
+        pair, made = _pair(terms, direction, *_uris(terms, direction))
         _known[key] = pair.pk
         if made and connection.in_atomic_block:
             committed: Callable[[], object] = partial(_uncommitted.pop, key, None)
             _uncommitted[key] = committed
             transaction.on_commit(committed)
     return _known[key]
+
+
+def _uris(terms: Terms, direction: Direction) -> tuple[str, str]:
+    """Sender's and receiver's, as pairs have them."""
+    ours, theirs = normalize_uri(terms.own_uri), normalize_uri(terms.partner_uri)
+    return (ours, theirs) if direction == Direction.OUT else (theirs, ours)
 
 
 def _still_there(key: tuple[uuid.UUID, Direction]) -> bool:
@@ -85,10 +89,17 @@ def _still_there(key: tuple[uuid.UUID, Direction]) -> bool:
 
 def ensure_pairs() -> int:
     """Makes the pairs of all active agreements, so that screens show them from the start. Returns how many."""
+    wanted = [(terms, direction) for terms in registry.current().active() for direction in Direction]
+    if unknown := [(terms, direction) for terms, direction in wanted if (terms.version_id, direction) not in _known]:
+        there = {
+            tuple(row): pk for pk, *row in Pair.objects.values_list("pk", "direction", "sender_uri", "receiver_uri")
+        }
+        for terms, direction in unknown:
+            if (pk := there.get((direction, *_uris(terms, direction)))) is not None:
+                _known[terms.version_id, direction] = pk
     before = Pair.objects.count()
-    for terms in registry.current().active():
-        outbound_pair_id(terms)
-        inbound_pair_id(terms)
+    for terms, direction in wanted:
+        _pair_id(terms, direction)
     return Pair.objects.count() - before
 
 

@@ -127,11 +127,9 @@ def bundle_import(
             transaction.set_rollback(True)
     if report.problems and not dry_run:
         raise InvalidSubmission({"bundle": [_told(item) for item in report.problems]})
-    for version in () if dry_run else ready:
+    if ready and not dry_run:
         # After the commit: pairs follow what is in force, and processes must not see what may be taken back.
-        onboarding.version_activate(
-            agreement_id=version.agreement_id, number=version.number, actor=actor, reason=reason
-        )
+        onboarding.versions_activate(versions=ready, actor=actor, reason=reason)
     return report
 
 

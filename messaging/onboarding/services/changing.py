@@ -223,6 +223,23 @@ def version_activate(
     Another profile, other endpoints, or no order any more: only when no message of the version before is open
     (WrongState with the code pair_not_drained).
     """
+    _activate(agreement_id, number, actor, reason, expected)
+    _pairs_follow()
+    return _version(agreement_id, number)
+
+
+def versions_activate(*, versions: Sequence[AgreementVersion], actor: Actor, reason: str) -> None:
+    """Puts drafts in force, one after the other. Raises what `version_activate` raises, for the first that cannot be;
+    those before it are in force.
+    """
+    try:
+        for version in versions:
+            _activate(version.agreement_id, version.number, actor, reason, None)
+    finally:
+        _pairs_follow()  # once: what follows looks at all agreements
+
+
+def _activate(agreement_id: uuid.UUID, number: int, actor: Actor, reason: str, expected: str | None) -> None:
     audit.require_reason(reason)
     with _changing("agreement.activate", lambda: _version(agreement_id, number), actor, reason, expected) as version:
         found = services.version_validate(version=version) if version.state == "draft" else []
@@ -231,8 +248,6 @@ def version_activate(
         if version.state == "draft":
             pairs.require_drained(version)
         _tell("agreement.activated", services.version_activate(version=version), actor, reason)
-    _pairs_follow()
-    return _version(agreement_id, number)
 
 
 @sensitive_variables("secret", "fields")
