@@ -24,7 +24,7 @@ DELIVERY: tuple[Row, ...] = (
         True,
     ),
     (
-        "service_log_in_refused",
+        "service_access_refused",
         _("Application refuses the hub"),
         _(
             "The application does not accept what the hub shows it (HTTP 401 or 403), and has not processed the "
@@ -193,8 +193,8 @@ REPEATABLE: tuple[Row, ...] = (
         False,
     ),
     (
-        "log_in_refused",
-        _("Log-in refused until the end"),
+        "access_refused",
+        _("Access refused until the end"),
         _(
             "Each time that the partner's server answered, it did not accept our credential (HTTP 401 or 403), until "
             "the time for repeats was over."

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from enum import IntEnum, StrEnum
 
-from messaging.protocol.service_ends import LOG_IN_REFUSED, NOTHING_SENT
+from messaging.protocol.service_ends import ACCESS_REFUSED, NOTHING_SENT
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,7 +58,7 @@ class Reply(StrEnum):
     OUTSIDE_WINDOW = "outside_window"
     REFUSED = "refused"  # this message will never be taken
     ENDED_IN_ERROR = "ended_in_error"  # executed once, and the outcome is an error
-    LOG_IN_REFUSED = "log_in_refused"  # our credential is not accepted, nor would it be with the next message
+    ACCESS_REFUSED = "access_refused"  # our credential is not accepted, nor would it be with the next message
     CONFIGURATION_WRONG = "configuration_wrong"  # the configuration is wrong, so the next message would fare no better
 
 
@@ -87,8 +87,8 @@ def classify(status: int | None, result: str, cause: str) -> Reply:
         return Reply.BUSY
     if status >= 400 and result == "accepted":
         return Reply.ENDED_IN_ERROR
-    if status in LOG_IN_REFUSED:
-        return Reply.LOG_IN_REFUSED
+    if status in ACCESS_REFUSED:
+        return Reply.ACCESS_REFUSED
     if status in _CLOSED or 300 <= status < 400:
         return Reply.CONFIGURATION_WRONG
     if 400 <= status < 500:
@@ -136,14 +136,14 @@ STEPS: Mapping[Reply, Consequence] = {
     Reply.OUTSIDE_WINDOW: Consequence(Act.IN_DOUBT, "spec 2, comments; G32", cause="outside_memory_window"),
     Reply.REFUSED: Consequence(Act.FAIL, "Repeatable Requests, rejected", cause="request_refused"),
     Reply.ENDED_IN_ERROR: Consequence(Act.FAIL, "Repeatable Requests, accepted", cause="executed_with_error"),
-    Reply.LOG_IN_REFUSED: Consequence(Act.HOLD, "protocols 2.3 and 2.4, 401", Reached.LOG_IN),
+    Reply.ACCESS_REFUSED: Consequence(Act.HOLD, "protocols 2.3 and 2.4, 401", Reached.LOG_IN),
     Reply.CONFIGURATION_WRONG: Consequence(Act.HOLD, "protocols 2.3, 501", Reached.ENTRANCE),
 }
 # What follows when the window is over. A receiver authenticates, and looks at the address, before anything is executed
 # (protocols 2.4), so only what may have got further is in doubt.
 ENDS: Mapping[Reached, tuple[Act, str]] = {
     Reached.NOWHERE: (Act.FAIL, "never_sent"),
-    Reached.LOG_IN: (Act.FAIL, "log_in_refused"),
+    Reached.LOG_IN: (Act.FAIL, "access_refused"),
     Reached.ENTRANCE: (Act.FAIL, "turned_away"),
     Reached.SERVICE: (Act.IN_DOUBT, "outcome_unknown"),
 }

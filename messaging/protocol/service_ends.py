@@ -32,7 +32,7 @@ NOTHING_SENT = frozenset(
     }
 )
 # The credential is not accepted; said before anything is executed (protocols 2.4).
-LOG_IN_REFUSED = frozenset({401, 403})
+ACCESS_REFUSED = frozenset({401, 403})
 # A gateway speaks: what became of the request behind it is not known.
 _GATEWAY = frozenset({502, 504})
 

@@ -49,7 +49,7 @@ BEGUN = State(attempts=1, first_sent=T)
         *[((412,), result, Reply.OUTSIDE_WINDOW) for result in ("", "accepted", "rejected")],
         ((400, 422), "", Reply.REFUSED),
         ((400, 402, 406, 410, 418, 422, 431), "rejected", Reply.REFUSED),
-        *[((401, 403), result, Reply.LOG_IN_REFUSED) for result in ("", "rejected")],
+        *[((401, 403), result, Reply.ACCESS_REFUSED) for result in ("", "rejected")],
         *[((404, 405, 413, 415, 501), result, Reply.CONFIGURATION_WRONG) for result in ("", "rejected")],
         ((300, 301, 302, 304, 307, 308), "", Reply.CONFIGURATION_WRONG),
         ((402, 406, 407, 410, 418, 421, 431, 451), "", Reply.CONFIGURATION_WRONG),
@@ -92,7 +92,7 @@ def test_the_first_attempt_fixes_the_first_instance_time() -> None:
         pytest.param(Reply.OUTSIDE_WINDOW, Act.IN_DOUBT, Reached.NOWHERE, "outside_memory_window", id="G32"),
         (Reply.REFUSED, Act.FAIL, Reached.NOWHERE, "request_refused"),
         (Reply.ENDED_IN_ERROR, Act.FAIL, Reached.NOWHERE, "executed_with_error"),
-        (Reply.LOG_IN_REFUSED, Act.HOLD, Reached.LOG_IN, ""),
+        (Reply.ACCESS_REFUSED, Act.HOLD, Reached.LOG_IN, ""),
         (Reply.CONFIGURATION_WRONG, Act.HOLD, Reached.ENTRANCE, ""),
     ],
 )
@@ -159,11 +159,11 @@ def test_g31_what_would_be_too_late_is_never_sent_again(reply: Reply, reached: R
     [
         ([], Act.FAIL, "never_sent"),
         ([Reply.NOT_SENT], Act.FAIL, "never_sent"),
-        ([Reply.LOG_IN_REFUSED], Act.FAIL, "log_in_refused"),
-        ([Reply.LOG_IN_REFUSED, Reply.NOT_SENT], Act.FAIL, "log_in_refused"),
+        ([Reply.ACCESS_REFUSED], Act.FAIL, "access_refused"),
+        ([Reply.ACCESS_REFUSED, Reply.NOT_SENT], Act.FAIL, "access_refused"),
         # Not only the log-in: what is said must be true of all.
-        ([Reply.LOG_IN_REFUSED, Reply.CONFIGURATION_WRONG, Reply.NOT_SENT], Act.FAIL, "turned_away"),
-        ([Reply.LOG_IN_REFUSED, Reply.LOST], Act.IN_DOUBT, "outcome_unknown"),
+        ([Reply.ACCESS_REFUSED, Reply.CONFIGURATION_WRONG, Reply.NOT_SENT], Act.FAIL, "turned_away"),
+        ([Reply.ACCESS_REFUSED, Reply.LOST], Act.IN_DOUBT, "outcome_unknown"),
         ([Reply.CONFIGURATION_WRONG, Reply.BUSY], Act.IN_DOUBT, "outcome_unknown"),
     ],
 )

@@ -34,7 +34,7 @@ def _fits(cause: str, told: set[int]) -> bool:
     """Whether what is said of the end is so, after these answers."""
     says = {
         "never_sent": not told,
-        "log_in_refused": told == {401},
+        "access_refused": told == {401},
         "turned_away": 404 in told and told <= {401, 404},
     }
     return says.get(cause, True)

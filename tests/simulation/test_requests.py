@@ -104,13 +104,13 @@ def _the_last_word_counts(state: repeating.State, reply: Reply, now: datetime, p
 def _nobody_answers(state: repeating.State, reply: Reply, now: datetime, policy: Policy, *rest: float) -> Step:
     """A refused log-in counts like a connection that never came up."""
     done = repeating.step(state, reply, now, policy, *rest)
-    return replace(done, state=state) if reply is Reply.LOG_IN_REFUSED else done
+    return replace(done, state=state) if reply is Reply.ACCESS_REFUSED else done
 
 
 def _the_last_one_says_why(state: repeating.State, reply: Reply, now: datetime, policy: Policy, *rest: float) -> Step:
     """Of several refusals the last counts."""
     done = repeating.step(state, reply, now, policy, *rest)
-    if reply is not Reply.LOG_IN_REFUSED or state.reached is Reached.SERVICE:
+    if reply is not Reply.ACCESS_REFUSED or state.reached is Reached.SERVICE:
         return done
     return replace(done, state=replace(done.state, reached=Reached.LOG_IN))
 
@@ -151,7 +151,7 @@ MISTAKES: dict[str, tuple[Build, str]] = {
     ),
     "a lost answer means that nothing happened": (Build(step=_certain_of(Reply.LOST, Reply.BUSY)), FAILED),
     "who refuses the log-in was not reached": (Build(step=_nobody_answers), "never_sent and was answered"),
-    "the last refusal speaks for those before it": (Build(step=_the_last_one_says_why), "log_in_refused and was"),
+    "the last refusal speaks for those before it": (Build(step=_the_last_one_says_why), "access_refused and was"),
     "a refused copy speaks for those before it": (Build(step=_the_last_word_counts), FAILED),
     "what was claimed in time goes out whenever": (
         Build(looks_at_the_window_before_it_talks=False),

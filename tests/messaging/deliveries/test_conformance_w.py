@@ -489,7 +489,7 @@ def test_w27_retries_are_used_up_and_the_next_document_goes_on(
 
 
 @pytest.mark.parametrize(
-    ("status", "cause"), [(401, "service_log_in_refused"), (403, "service_log_in_refused"), (503, "service_not_now")]
+    ("status", "cause"), [(401, "service_access_refused"), (403, "service_access_refused"), (503, "service_not_now")]
 )
 def test_a_service_that_refuses_the_hub_is_not_said_to_be_busy(
     partner: PartnerSide, app: Application, time: FrozenClock, status: int, cause: str

@@ -344,10 +344,10 @@ def test_g31_what_never_reached_the_partner_has_failed_and_is_not_in_doubt(wire:
 @pytest.mark.parametrize(
     ("answers", "state", "cause"),
     [
-        ([answered(401, "")], "failed", "log_in_refused"),
-        ([answered(403, "", body=b'{"title": "Agreement not in force."}')], "failed", "log_in_refused"),
-        ([answered(401, ""), REFUSED], "failed", "log_in_refused"),
-        ([REFUSED, answered(401, "")], "failed", "log_in_refused"),
+        ([answered(401, "")], "failed", "access_refused"),
+        ([answered(403, "", body=b'{"title": "Agreement not in force."}')], "failed", "access_refused"),
+        ([answered(401, ""), REFUSED], "failed", "access_refused"),
+        ([REFUSED, answered(401, "")], "failed", "access_refused"),
         ([answered(401, ""), answered(404, "")], "failed", "turned_away"),
         ([answered(404, ""), answered(401, ""), REFUSED], "failed", "turned_away"),
         ([answered(501, "rejected")], "failed", "turned_away"),
@@ -615,7 +615,7 @@ def test_a_window_that_ends_while_the_pair_is_suspended_leads_to_doubt(wire: Lin
     assert states(lost, refused, waits) == ["in_doubt", "failed", "failed"]
     assert sorted(incidents()) == [
         ("http_401_403", "open"),
-        ("log_in_refused", "open"),
+        ("access_refused", "open"),
         ("outcome_unknown", "open"),
     ]
     assert len(wire.parcels) == 3
