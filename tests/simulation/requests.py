@@ -321,7 +321,8 @@ class RequestWorld:
             return self.workers.came(worker, attempt, (None, "", "", "connect_refused"))
         if self.senders_clock > first + WINDOW:
             self.broken(f"{message.id} goes out although its receiver may have forgotten it")
-        if self.stormy and self.chance.random() < self.weather.fails * 0.3:
+        away = self.now < self.shut_until and not self.shut_with
+        if away or (self.stormy and self.chance.random() < self.weather.fails * 0.3):
             return self.later(0.1, lambda: self.workers.came(worker, attempt, (None, "", "", "connect_refused")))
         packet = Packet(headers, message.id, (worker, attempt), attempt.number)
         return self.travel(
@@ -415,6 +416,8 @@ class RequestWorld:
         if self.refusing:
             return self.answer(packet, 400, "rejected", "")
         if self.now < self.shut_until:
+            if not self.shut_with:
+                return None
             self.turned_away.add(packet.of)
             return self.answer(packet, self.chance.choice(self.shut_with), "", "")
         if packet.sent is None and packet.of in self.turned_away:
@@ -555,8 +558,8 @@ class RequestWorld:
         self.refusing = True
 
     def shut(self) -> None:
-        """Credentials or addresses are wrong for a while."""
-        self.shut_with = self.chance.choice(((401,), (401,), (404,), (401, 404)))
+        """Credentials or addresses are wrong for a while, or nobody is there."""
+        self.shut_with = self.chance.choice(((), (401,), (404,), (401, 404)))
         self.shut_until = self.now + timedelta(seconds=self.chance.uniform(10, 1500))
 
     def clock(self) -> None:

@@ -614,8 +614,8 @@ def test_a_window_that_ends_while_the_pair_is_suspended_leads_to_doubt(wire: Lin
     # One that may have been executed is in doubt; those that were turned away at the entrance were not.
     assert states(lost, refused, waits) == ["in_doubt", "failed", "failed"]
     assert sorted(incidents()) == [
-        ("http_401_403", "open"),
         ("access_refused", "open"),
+        ("http_401_403", "open"),
         ("outcome_unknown", "open"),
     ]
     assert len(wire.parcels) == 3
