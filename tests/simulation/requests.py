@@ -587,7 +587,8 @@ class RequestWorld:
             told = self.told.get(message.id, set())
             if not _fits(message.cause, told):
                 self.broken(f"{message.id} ends as {message.cause} and was answered {told}")
-            self.seen[message.cause] += 1
+            if message.cause:
+                self.seen[message.cause] += 1
         in_time = not self.kill_at and not self.seen["not sent any more"]
         if self.calm and in_time and any(one.state != "done" for one in self.messages.values()):
             self.broken("nothing went wrong, and not everything is done")

@@ -465,8 +465,10 @@ def _group_form(request: HttpRequest, group: PartnerGroup | None) -> HttpRespons
     elif group is not None:
         members = "\n".join(party.name for party in group.partners.all())
         given = {"name": group.name, "description": group.description, "partners": members}
-    context = {"group": group, "given": given, "added": added, "goes_on": bool(added), "errors": errors}
-    context["wrong"] = {field: [text for name, text in errors if name == field] for field, _text in errors}
+    wrong: dict[str, list[str]] = {}
+    for field, text in errors:
+        wrong.setdefault(field, []).append(text)
+    context = {"group": group, "given": given, "added": added, "goes_on": bool(added), "errors": errors, "wrong": wrong}
     return page(request, "console/access/group_form.html", context, status=422 if errors else 200)
 
 
