@@ -6,6 +6,7 @@ Credentials come without their hashes and secrets.
 from __future__ import annotations
 
 import uuid
+from collections import defaultdict
 from collections.abc import Collection, Iterable
 from difflib import get_close_matches
 from functools import reduce
@@ -42,6 +43,35 @@ def named(text: str) -> QuerySet[Party]:
     if colon:
         same |= Q(identifiers__value=value.strip(), identifiers__context__iexact=kind.strip())
     return known.filter(pk__in=Party.objects.filter(same).values("pk"))
+
+
+def all_named(texts: Collection[str]) -> dict[str, dict[uuid.UUID, str]]:
+    """Return for each text the names, by key, of the partners that are `named` so.
+
+    For many texts: the partners are read once. A name in the very spelling goes before those with other capitals.
+    """
+    known = dict(parties(is_own=False).prefetch_related(None).values_list("pk", "name")) if texts else {}
+    spelled: dict[str, set[uuid.UUID]] = defaultdict(set)
+    folded: dict[str, set[uuid.UUID]] = defaultdict(set)
+    identified: dict[tuple[str, str], set[uuid.UUID]] = defaultdict(set)
+    for key, name in known.items():
+        spelled[name].add(key)
+        folded[name.casefold()].add(key)
+    for key, kind, value in PartyIdentifier.objects.values_list("party", "context", "value") if texts else ():
+        if key in known:
+            identified["", value].add(key)
+            identified[kind.casefold(), value].add(key)
+    found = {}
+    for text in texts:
+        kind, _colon, value = text.partition(":")
+        try:
+            keys = {read_public_id("par", text)} & known.keys()
+        except BadPublicId:
+            keys = spelled.get(text) or folded.get(text.casefold()) or set()
+            typed = identified.get((kind.strip().casefold(), value.strip()), set())
+            keys = keys or identified.get(("", text), set()) | typed
+        found[text] = {key: known[key] for key in keys}
+    return found
 
 
 def owners(identifiers: Iterable[tuple[str, str]]) -> QuerySet[Party]:

@@ -24,6 +24,19 @@ DELIVERY: tuple[Row, ...] = (
         True,
     ),
     (
+        "service_access_refused",
+        _("Application refuses the hub"),
+        _(
+            "The application does not accept what the hub shows it (HTTP 401 or 403), and has not processed the "
+            "document."
+        ),
+        _(
+            "Compare the trigger's signing secret with the application's, and see whether something in front of the "
+            "application refuses the hub. Then resume the trigger."
+        ),
+        False,
+    ),
+    (
         "service_error",
         _("Application failed on the document"),
         _("The application's service ended with an error; the document counts as processed and is not sent again."),
@@ -177,6 +190,32 @@ REPEATABLE: tuple[Row, ...] = (
         _("Never reached the partner"),
         _("No attempt reached the partner before the time for repeats was over."),
         _("Nothing was executed: submit the document again when the partner can be reached."),
+        False,
+    ),
+    (
+        "access_refused",
+        _("Access refused until the end"),
+        _(
+            "Each time that the partner's server answered, it did not accept our credential (HTTP 401 or 403), until "
+            "the time for repeats was over."
+        ),
+        _(
+            "Nothing was executed. Compare the outbound credential (user and password, token or certificate) with the "
+            "one that the partner has for us, and replace it; then submit the document again."
+        ),
+        False,
+    ),
+    (
+        "turned_away",
+        _("Turned away until the end"),
+        _(
+            "Each time that the partner's server answered, it turned the request away because of address, agreement, "
+            "size or credential, until the time for repeats was over."
+        ),
+        _(
+            "Nothing was executed. Read the answers of the attempts and correct what they name; then submit the "
+            "document again."
+        ),
         False,
     ),
     (

@@ -14,13 +14,15 @@ from django.urls import reverse
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
+from django.utils.translation import ngettext
 
 from messaging.console.filters import named
 from messaging.console.rendering import posted
 from messaging.exceptions import InvalidSubmission
 from partners import selectors as partners
-from rmhub.language import gettext_lazy
+from rmhub.language import gettext_lazy, number
 
+_MOST_SAID = 5  # lines of a text that are explained one by one
 _HINTS = {"partner": gettext_lazy("Name or identifier"), "agreement": "TPAId"}
 
 
@@ -69,6 +71,30 @@ def agreement_key(text: str) -> uuid.UUID | None:
     if found is None:
         raise ValidationError(with_alike(*partners.no_agreement(text)))
     return found.pk
+
+
+def partners_in(text: str) -> dict[uuid.UUID, str]:
+    """Return the names, by key, of the partners of which each line has the name, identifier or id.
+
+    Raises ValidationError with a sentence for each line that means nobody or several.
+    """
+    lines = [line.strip()[:200] for line in text.replace("\r", "\n").split("\n") if line.strip()]
+    found = partners.all_named(lines)
+    wrong = [line for line, meant in found.items() if len(meant) != 1]
+    if wrong:
+        said = [_not_one(line, sorted(found[line].values())) for line in wrong[:_MOST_SAID]]
+        if more := len(wrong) - len(said):
+            said.append(ngettext("{count} more line is wrong.", "{count} more lines are wrong.", more))
+            said[-1] = said[-1].format(count=number(more))
+        raise ValidationError(said)
+    return {key: name for meant in found.values() for key, name in meant.items()}
+
+
+def _not_one(line: str, names: Sequence[str]) -> str:
+    if not names:
+        return with_alike(*partners.nobody(line))
+    said = _("{text} means several partners: {names}. Give one of these names.")
+    return said.format(text=line, names=", ".join(names))
 
 
 def posted_key(request: HttpRequest, field: str, read: Callable[[str], uuid.UUID | None]) -> uuid.UUID | None:

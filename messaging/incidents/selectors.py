@@ -305,6 +305,7 @@ _FOR_PARTNER: dict[str, str] = {
     "connection_reset": gettext_lazy("Your server breaks the connection off before an answer comes."),
     "server_unreachable": gettext_lazy("Your server cannot be reached."),
     "http_401_403": gettext_lazy("Your server does not accept our credential (HTTP 401 or 403)."),
+    "access_refused": gettext_lazy("Your server does not accept our credential (HTTP 401 or 403)."),
     "http_404": gettext_lazy("Your server does not know the address that we have of you (HTTP 404)."),
     "http_413": gettext_lazy("Your server does not take messages of this size (HTTP 413)."),
     "http_429": gettext_lazy("Your server asks us to slow down (HTTP 429)."),

@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from enum import StrEnum
+from enum import IntEnum, StrEnum
 
-from messaging.protocol.service_ends import NOTHING_SENT
+from messaging.protocol.service_ends import ACCESS_REFUSED, NOTHING_SENT
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,13 +30,22 @@ class Policy:
     lease: float
 
 
+class Reached(IntEnum):
+    """How far a copy can have got. Of several the furthest counts."""
+
+    NOWHERE = 0  # no server of the partner has answered
+    LOG_IN = 1  # answered, and our credential was refused
+    ENTRANCE = 2  # answered, and turned away for another reason that lies in the configuration
+    SERVICE = 3  # it may have been executed
+
+
 @dataclass(frozen=True, slots=True)
 class State:
-    """What is known of one message. `attempts`: begun so far. `unknown`: one of them may have been executed."""
+    """What is known of one message. `attempts`: begun so far. `reached`: how far the furthest of them can have got."""
 
     attempts: int = 0
     first_sent: datetime | None = None
-    unknown: bool = False
+    reached: Reached = Reached.NOWHERE
 
 
 class Reply(StrEnum):
@@ -49,12 +58,15 @@ class Reply(StrEnum):
     OUTSIDE_WINDOW = "outside_window"
     REFUSED = "refused"  # this message will never be taken
     ENDED_IN_ERROR = "ended_in_error"  # executed once, and the outcome is an error
+    ACCESS_REFUSED = "access_refused"  # our credential is not accepted, nor would it be with the next message
     CONFIGURATION_WRONG = "configuration_wrong"  # the configuration is wrong, so the next message would fare no better
 
 
 _NOT_NOW = frozenset({408, 409, 425, 429, 503})
 _NEVER = frozenset({400, 422})
-_CLOSED = frozenset({401, 403, 404, 405, 413, 415, 501})
+_CLOSED = frozenset({404, 405, 413, 415, 501})
+# Where an attempt that did not reach the partner says so.
+_NEVER_LEFT = NOTHING_SENT | {"window_over"}
 
 
 def classify(status: int | None, result: str, cause: str) -> Reply:
@@ -64,7 +76,7 @@ def classify(status: int | None, result: str, cause: str) -> Reply:
     says that the answer is the outcome of the one execution, "rejected" that nothing was executed.
     """
     if status is None:
-        return Reply.NOT_SENT if cause in NOTHING_SENT else Reply.LOST
+        return Reply.NOT_SENT if cause in _NEVER_LEFT else Reply.LOST
     if 200 <= status < 300:
         # Without the header it was somebody else who spoke, a log-in page on the way; with "rejected" it contradicts
         # itself. Either is asked again.
@@ -75,6 +87,8 @@ def classify(status: int | None, result: str, cause: str) -> Reply:
         return Reply.BUSY
     if status >= 400 and result == "accepted":
         return Reply.ENDED_IN_ERROR
+    if status in ACCESS_REFUSED:
+        return Reply.ACCESS_REFUSED
     if status in _CLOSED or 300 <= status < 400:
         return Reply.CONFIGURATION_WRONG
     if 400 <= status < 500:
@@ -106,24 +120,38 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Consequence:
-    """One row: what a reply leads to, whether the message may have been executed after it, and where that is said."""
+    """One row: what a reply leads to, how far it says that the copy can have got, and where that is said."""
 
     act: Act
     source: str
-    unknown: bool = False
+    reached: Reached = Reached.NOWHERE
     cause: str = ""
 
 
 STEPS: Mapping[Reply, Consequence] = {
     Reply.DONE: Consequence(Act.COMPLETE, "Repeatable Requests, accepted"),
-    Reply.BUSY: Consequence(Act.RETRY, "protocols 2.3, still running; RFC 9110, 10.2.3", unknown=True),
-    Reply.LOST: Consequence(Act.RETRY, "spec 2, synchronous", unknown=True),
+    Reply.BUSY: Consequence(Act.RETRY, "protocols 2.3, still running; RFC 9110, 10.2.3", Reached.SERVICE),
+    Reply.LOST: Consequence(Act.RETRY, "spec 2, synchronous", Reached.SERVICE),
     Reply.NOT_SENT: Consequence(Act.RETRY, "spec 2, repeat intervals"),
     Reply.OUTSIDE_WINDOW: Consequence(Act.IN_DOUBT, "spec 2, comments; G32", cause="outside_memory_window"),
     Reply.REFUSED: Consequence(Act.FAIL, "Repeatable Requests, rejected", cause="request_refused"),
     Reply.ENDED_IN_ERROR: Consequence(Act.FAIL, "Repeatable Requests, accepted", cause="executed_with_error"),
-    Reply.CONFIGURATION_WRONG: Consequence(Act.HOLD, "protocols 2.3, 401 and 501"),
+    Reply.ACCESS_REFUSED: Consequence(Act.HOLD, "protocols 2.3 and 2.4, 401", Reached.LOG_IN),
+    Reply.CONFIGURATION_WRONG: Consequence(Act.HOLD, "protocols 2.3, 501", Reached.ENTRANCE),
 }
+# What follows when the window is over. A receiver authenticates, and looks at the address, before anything is executed
+# (protocols 2.4), so only what may have got further is in doubt.
+ENDS: Mapping[Reached, tuple[Act, str]] = {
+    Reached.NOWHERE: (Act.FAIL, "never_sent"),
+    Reached.LOG_IN: (Act.FAIL, "access_refused"),
+    Reached.ENTRANCE: (Act.FAIL, "turned_away"),
+    Reached.SERVICE: (Act.IN_DOUBT, "outcome_unknown"),
+}
+
+
+def reached(status: int | None, cause: str) -> Reached:
+    """How far an attempt can have got that ended with this HTTP status, or for this cause without one."""
+    return STEPS[classify(status, "", cause)].reached
 
 
 def deadline(first_sent: datetime, policy: Policy) -> datetime:
@@ -144,10 +172,9 @@ def begin(state: State, now: datetime, policy: Policy) -> Step:
 
 
 def expire(state: State) -> Step:
-    """The window is over. What may have been executed is in doubt; what was not, has failed."""
-    if state.unknown:
-        return Step(state, Act.IN_DOUBT, cause="outcome_unknown")
-    return Step(state, Act.FAIL, cause="never_sent")
+    """The window is over: what follows says `ENDS`."""
+    act, cause = ENDS[state.reached]
+    return Step(state, act, cause=cause)
 
 
 def delay(attempts: int, policy: Policy, jitter: float, retry_after: float | None = None) -> float:
@@ -172,13 +199,13 @@ def step(
     if state.first_sent is None:
         raise ValueError("a message that was never begun has no reply")
     row = STEPS[reply]
-    known = replace(state, unknown=state.unknown or row.unknown)
+    known = replace(state, reached=max(state.reached, row.reached))
     if row.act is Act.RETRY:
         wait = delay(state.attempts, policy, jitter, retry_after)
         if wait > (deadline(state.first_sent, policy) - now).total_seconds():
             return expire(known)
         return Step(known, Act.RETRY, now + timedelta(seconds=wait))
-    if reply is Reply.REFUSED and state.unknown:
+    if reply is Reply.REFUSED and state.reached is Reached.SERVICE:
         # This copy was not executed, but an earlier one may have been.
-        return Step(known, Act.IN_DOUBT, cause="outcome_unknown")
+        return expire(known)
     return Step(known, row.act, cause=row.cause)

@@ -31,6 +31,8 @@ NOTHING_SENT = frozenset(
         "not_begun",
     }
 )
+# The credential is not accepted; said before anything is executed (protocols 2.4).
+ACCESS_REFUSED = frozenset({401, 403})
 # A gateway speaks: what became of the request behind it is not known.
 _GATEWAY = frozenset({502, 504})
 

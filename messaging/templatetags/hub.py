@@ -47,7 +47,7 @@ def icon(name: str, extra: str = "") -> SafeString:
 
 
 @register.simple_tag
-def completing(of: str, name: str, value: str = "", blank: str = "", css: str = "", **attrs: str) -> SafeString:
+def completing(of: str, name: str, value: str = "", blank: str = "", css: str = "", **attrs: str | bool) -> SafeString:
     """A field for the name of a partner or agreement (`of`), which completes itself. `blank`: what empty means."""
     given = {f"data-{key}" if key == "testid" else key.replace("_", "-"): text for key, text in attrs.items()}
     given |= {"placeholder": blank} if blank else {}

@@ -136,6 +136,10 @@
   });
   document.addEventListener("keydown", (event) => {
     if (event.key === "Escape") closeMenus(null, true);
+    const meant = event.key === "Enter" && !event.isComposing && event.target.dataset && event.target.dataset.enter;
+    if (!meant) return;
+    event.preventDefault();
+    document.getElementById(meant).click();
   });
   // A form that is being sent is not sent twice.
   document.addEventListener("submit", (event) => {

@@ -15,6 +15,7 @@ from playwright.sync_api import Error, Page, Request, Route, expect
 from messaging.journal.audit import Actor
 from messaging.models import Access, AuditEntry, OnboardingDraft, Pair
 from messaging.pairs.services import operating
+from partners.models import PartnerGroup
 from rmhub import clock
 from rmhub.roles import Role
 from tests import sizes
@@ -338,6 +339,30 @@ def test_a_filter_completes_the_names_of_partners(open_console: Open) -> None:
     page.keyboard.type("nobody of this name")
     page.clock.run_for(300)
     expect(page.locator("#filter-partner-names option")).to_have_count(0)
+
+
+@pytest.mark.parametrize("javascript", [True, False])
+def test_a_partner_joins_a_group_by_name(open_console: Open, javascript: bool) -> None:
+    first, second = (partner_side().outbound.partner for _ in range(2))
+    page = open_console("/partner-groups/new/", javascript=javascript)
+    page.get_by_test_id("name").fill("North")
+    adding, lines = page.get_by_test_id("adding"), page.get_by_test_id("partners")
+    adding.fill(first.name)
+    if javascript:
+        expect(page.locator(f"#field-adding-names option[value='{first.name}']")).to_have_count(1)
+        adding.press("Enter")  # adds; in any other field it saves
+    else:
+        page.get_by_test_id("add").click()
+    expect(lines).to_have_value(first.name)
+    expect(adding).to_be_focused()
+    adding.fill(second.name)
+    page.get_by_test_id("add").click()
+    expect(lines).to_have_value(f"{first.name}\n{second.name}")
+    assert not PartnerGroup.objects.exists()
+    lines.fill(second.name)
+    page.get_by_test_id("name").press("Enter")
+    expect(page.locator(".alert-success")).to_contain_text("The group North is saved.")
+    assert list(PartnerGroup.objects.get().partners.all()) == [second]
 
 
 def test_groups_of_the_navigation_stay_folded(open_console: Open) -> None:

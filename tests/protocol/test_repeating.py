@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
-from itertools import pairwise
+from itertools import pairwise, permutations
 
 import pytest
 from hypothesis import example, given, settings
@@ -15,6 +15,7 @@ from messaging.protocol.repeating import (
     STEPS,
     Act,
     Policy,
+    Reached,
     Reply,
     State,
     Step,
@@ -48,12 +49,12 @@ BEGUN = State(attempts=1, first_sent=T)
         *[((412,), result, Reply.OUTSIDE_WINDOW) for result in ("", "accepted", "rejected")],
         ((400, 422), "", Reply.REFUSED),
         ((400, 402, 406, 410, 418, 422, 431), "rejected", Reply.REFUSED),
-        ((401, 403, 404, 405, 413, 415, 501), "", Reply.CONFIGURATION_WRONG),
-        ((401, 403, 404, 405, 413, 415, 501), "rejected", Reply.CONFIGURATION_WRONG),
+        *[((401, 403), result, Reply.ACCESS_REFUSED) for result in ("", "rejected")],
+        *[((404, 405, 413, 415, 501), result, Reply.CONFIGURATION_WRONG) for result in ("", "rejected")],
         ((300, 301, 302, 304, 307, 308), "", Reply.CONFIGURATION_WRONG),
         ((402, 406, 407, 410, 418, 421, 431, 451), "", Reply.CONFIGURATION_WRONG),
         # The outcome of the one execution is an error: nothing that could be sent again.
-        ((400, 404, 410, 422, 500, 502, 599), "accepted", Reply.ENDED_IN_ERROR),
+        ((400, 401, 403, 404, 410, 422, 500, 502, 599), "accepted", Reply.ENDED_IN_ERROR),
         ((100, 199, 600, 999), "", Reply.LOST),
     ],
 )
@@ -62,7 +63,7 @@ def test_what_an_answer_means(statuses: tuple[int, ...], result: str, reply: Rep
         assert classify(status, result, "http_4xx") is reply, status
 
 
-@pytest.mark.parametrize("cause", sorted(NOTHING_SENT))
+@pytest.mark.parametrize("cause", sorted(NOTHING_SENT | {"window_over"}))
 def test_without_a_connection_nothing_was_sent(cause: str) -> None:
     assert classify(None, "", cause) is Reply.NOT_SENT
 
@@ -82,21 +83,22 @@ def test_the_first_attempt_fixes_the_first_instance_time() -> None:
 
 
 @pytest.mark.parametrize(
-    ("reply", "act", "unknown", "cause"),
+    ("reply", "act", "reached", "cause"),
     [
-        (Reply.DONE, Act.COMPLETE, False, ""),
-        (Reply.BUSY, Act.RETRY, True, ""),
-        (Reply.LOST, Act.RETRY, True, ""),
-        (Reply.NOT_SENT, Act.RETRY, False, ""),
-        pytest.param(Reply.OUTSIDE_WINDOW, Act.IN_DOUBT, False, "outside_memory_window", id="G32"),
-        (Reply.REFUSED, Act.FAIL, False, "request_refused"),
-        (Reply.ENDED_IN_ERROR, Act.FAIL, False, "executed_with_error"),
-        (Reply.CONFIGURATION_WRONG, Act.HOLD, False, ""),
+        (Reply.DONE, Act.COMPLETE, Reached.NOWHERE, ""),
+        (Reply.BUSY, Act.RETRY, Reached.SERVICE, ""),
+        (Reply.LOST, Act.RETRY, Reached.SERVICE, ""),
+        (Reply.NOT_SENT, Act.RETRY, Reached.NOWHERE, ""),
+        pytest.param(Reply.OUTSIDE_WINDOW, Act.IN_DOUBT, Reached.NOWHERE, "outside_memory_window", id="G32"),
+        (Reply.REFUSED, Act.FAIL, Reached.NOWHERE, "request_refused"),
+        (Reply.ENDED_IN_ERROR, Act.FAIL, Reached.NOWHERE, "executed_with_error"),
+        (Reply.ACCESS_REFUSED, Act.HOLD, Reached.LOG_IN, ""),
+        (Reply.CONFIGURATION_WRONG, Act.HOLD, Reached.ENTRANCE, ""),
     ],
 )
-def test_what_follows_from_a_reply(reply: Reply, act: Act, unknown: bool, cause: str) -> None:
+def test_what_follows_from_a_reply(reply: Reply, act: Act, reached: Reached, cause: str) -> None:
     done = step(BEGUN, reply, T + SECOND, POLICY, 1.0)
-    assert (done.act, done.cause, done.state) == (act, cause, replace(BEGUN, unknown=unknown))
+    assert (done.act, done.cause, done.state) == (act, cause, replace(BEGUN, reached=reached))
     assert done.due_at == (T + 21 * SECOND if act is Act.RETRY else None)
     assert set(STEPS) == set(Reply) and all(row.source for row in STEPS.values())
 
@@ -106,7 +108,7 @@ def test_a_refusal_after_a_lost_answer_does_not_say_that_nothing_was_executed() 
     refused = step(replace(lost, attempts=2), Reply.REFUSED, T + HOUR, POLICY, 1.0)
     assert (refused.act, refused.cause) == (Act.IN_DOUBT, "outcome_unknown")
     # What a step has made doubtful stays so.
-    assert step(lost, Reply.NOT_SENT, T + HOUR, POLICY, 1.0).state.unknown
+    assert step(lost, Reply.NOT_SENT, T + HOUR, POLICY, 1.0).state.reached is Reached.SERVICE
 
 
 def test_a_message_that_was_never_begun_has_no_reply() -> None:
@@ -142,17 +144,36 @@ def test_a_longer_wish_of_the_receiver_is_followed(retry_after: float | None, se
 
 
 @pytest.mark.parametrize("reply", [Reply.LOST, Reply.BUSY, Reply.NOT_SENT])
-@pytest.mark.parametrize("unknown", [False, True])
-def test_g31_what_would_be_too_late_is_never_sent_again(reply: Reply, unknown: bool) -> None:
-    state = replace(BEGUN, unknown=unknown)
+@pytest.mark.parametrize("reached", Reached)
+def test_g31_what_would_be_too_late_is_never_sent_again(reply: Reply, reached: Reached) -> None:
+    state = replace(BEGUN, reached=reached)
     latest = deadline(T, POLICY) - 20 * SECOND
     assert step(state, reply, latest, POLICY, 1.0).due_at == deadline(T, POLICY), "the limit itself is inside"
     late = step(state, reply, latest + timedelta(microseconds=1), POLICY, 1.0)
     assert late.due_at is None
-    if unknown or reply is not Reply.NOT_SENT:
-        assert (late.act, late.cause) == (Act.IN_DOUBT, "outcome_unknown")
-    else:
-        assert (late.act, late.cause) == (Act.FAIL, "never_sent")
+    assert late == expire(replace(state, reached=reached if reply is Reply.NOT_SENT else Reached.SERVICE))
+
+
+@pytest.mark.parametrize(
+    ("replies", "act", "cause"),
+    [
+        ([], Act.FAIL, "never_sent"),
+        ([Reply.NOT_SENT], Act.FAIL, "never_sent"),
+        ([Reply.ACCESS_REFUSED], Act.FAIL, "access_refused"),
+        ([Reply.ACCESS_REFUSED, Reply.NOT_SENT], Act.FAIL, "access_refused"),
+        # Not only the log-in: what is said must be true of all.
+        ([Reply.ACCESS_REFUSED, Reply.CONFIGURATION_WRONG, Reply.NOT_SENT], Act.FAIL, "turned_away"),
+        ([Reply.ACCESS_REFUSED, Reply.LOST], Act.IN_DOUBT, "outcome_unknown"),
+        ([Reply.CONFIGURATION_WRONG, Reply.BUSY], Act.IN_DOUBT, "outcome_unknown"),
+    ],
+)
+def test_the_copy_that_reached_furthest_says_how_it_ends(replies: list[Reply], act: Act, cause: str) -> None:
+    for order in permutations(replies):
+        state = BEGUN
+        for reply in order:
+            state = step(state, reply, T + SECOND, POLICY, 1.0).state
+        ended = expire(state)
+        assert (ended.act, ended.cause) == (act, cause), order
 
 
 @pytest.mark.parametrize("retry_after", [2 * HOUR.total_seconds(), 1e12, float("inf")])
@@ -160,12 +181,12 @@ def test_g31_nor_what_the_receiver_wishes_too_late(retry_after: float) -> None:
     assert step(BEGUN, Reply.BUSY, T + SECOND, POLICY, 1.0, retry_after).act is Act.IN_DOUBT
 
 
-@pytest.mark.parametrize("unknown", [False, True])
-def test_g31_an_attempt_that_comes_too_late_is_not_begun(unknown: bool) -> None:
-    state = State(3, T, unknown)
+@pytest.mark.parametrize("reached", Reached)
+def test_g31_an_attempt_that_comes_too_late_is_not_begun(reached: Reached) -> None:
+    state = State(3, T, reached)
     assert begin(state, deadline(T, POLICY), POLICY).act is Act.SEND
     assert begin(state, deadline(T, POLICY) + timedelta(microseconds=1), POLICY) == expire(state)
-    assert expire(state).act is (Act.IN_DOUBT if unknown else Act.FAIL)
+    assert expire(state).act is (Act.IN_DOUBT if reached is Reached.SERVICE else Act.FAIL)
 
 
 def test_the_repeats_may_stop_earlier_than_the_window() -> None:

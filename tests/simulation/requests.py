@@ -30,6 +30,16 @@ WINDOW, SKEW, LEASE = timedelta(seconds=600), timedelta(seconds=60), timedelta(s
 ENDED = frozenset({"done", "failed", "settled"})
 
 
+def _fits(cause: str, told: set[int]) -> bool:
+    """Whether what is said of the end is so, after these answers."""
+    says = {
+        "never_sent": not told,
+        "access_refused": told == {401},
+        "turned_away": 404 in told and told <= {401, 404},
+    }
+    return says.get(cause, True)
+
+
 class Broken(AssertionError):
     """A promise was broken; the text names the seed."""
 
@@ -158,7 +168,9 @@ class RequestWorld:
         self.documents: Counter[int] = Counter()
         self.answers: dict[str, str] = {}
         self.outside: set[str] = set()
-        self.turned_away: set[int] = set()  # attempts that were answered 401
+        self.shut_with: tuple[int, ...] = ()
+        self.turned_away: set[int] = set()  # attempts that were answered 401 or 404
+        self.told: dict[str, set[int]] = {}  # by id: the statuses that its sender has heard while it was open
         self.seen: Counter[str] = Counter()
         self.events: list[tuple[datetime, int, Callable[[], object]]] = []
         self.count = 0
@@ -309,7 +321,8 @@ class RequestWorld:
             return self.workers.came(worker, attempt, (None, "", "", "connect_refused"))
         if self.senders_clock > first + WINDOW:
             self.broken(f"{message.id} goes out although its receiver may have forgotten it")
-        if self.stormy and self.chance.random() < self.weather.fails * 0.3:
+        away = self.now < self.shut_until and not self.shut_with
+        if away or (self.stormy and self.chance.random() < self.weather.fails * 0.3):
             return self.later(0.1, lambda: self.workers.came(worker, attempt, (None, "", "", "connect_refused")))
         packet = Packet(headers, message.id, (worker, attempt), attempt.number)
         return self.travel(
@@ -351,6 +364,8 @@ class RequestWorld:
                     return
                 self.broken(f"{message.id} is moved by the outcome of another attempt")
         self.seen[reply] += 1
+        if status is not None:
+            self.told.setdefault(message.id, set()).add(status)
         if reply is Reply.DONE and self.answers.get(message.id, body) != body:
             self.broken(f"{message.id} was answered {self.answers[message.id]!r}, and its sender is told {body!r}")
         done = self.build.step(message.core, reply, self.senders_clock, self.policy, self.chance.random())
@@ -401,10 +416,12 @@ class RequestWorld:
         if self.refusing:
             return self.answer(packet, 400, "rejected", "")
         if self.now < self.shut_until:
+            if not self.shut_with:
+                return None
             self.turned_away.add(packet.of)
-            return self.answer(packet, 401, "", "")
+            return self.answer(packet, self.chance.choice(self.shut_with), "", "")
         if packet.sent is None and packet.of in self.turned_away:
-            return None  # whoever repeats what others send has heard the 401: it is not repeated until it is taken
+            return None  # whoever repeats what others send has heard that: it is not repeated until it is taken
         identity = read({name.lower(): [value] for name, value in packet.headers})
         assert identity is not None and identity.first_sent is not None
         request_id, content = identity.request_id, fingerprint("POST", "/orders", "text/plain", packet.message)
@@ -541,8 +558,9 @@ class RequestWorld:
         self.refusing = True
 
     def shut(self) -> None:
-        """Credentials are wrong for a while."""
-        self.shut_until = self.now + timedelta(seconds=self.chance.uniform(10, 300))
+        """Credentials or addresses are wrong for a while, or nobody is there."""
+        self.shut_with = self.chance.choice(((), (401,), (404,), (401, 404)))
+        self.shut_until = self.now + timedelta(seconds=self.chance.uniform(10, 1500))
 
     def clock(self) -> None:
         """The receiver's goes back; its last beat was a moment ago."""
@@ -566,6 +584,11 @@ class RequestWorld:
                 self.broken(f"{message.id} counts as done and was never executed")
             if message.state == "failed" and ran != (message.cause == "executed_with_error"):
                 self.broken(f"{message.id} failed ({message.cause}) and was executed {ran} times")
+            told = self.told.get(message.id, set())
+            if not _fits(message.cause, told):
+                self.broken(f"{message.id} ends as {message.cause} and was answered {told}")
+            if message.cause:
+                self.seen[message.cause] += 1
         in_time = not self.kill_at and not self.seen["not sent any more"]
         if self.calm and in_time and any(one.state != "done" for one in self.messages.values()):
             self.broken("nothing went wrong, and not everything is done")

@@ -16,7 +16,7 @@ import pytest
 
 from messaging.protocol import memory, repeating
 from messaging.protocol.memory import Decision, Memory, Received, Refusal, Stored, Verdict
-from messaging.protocol.repeating import Act, Policy, Reply, Step
+from messaging.protocol.repeating import ENDS, Act, Policy, Reached, Reply, Step
 from tests.simulation.requests import SKEW, START, WINDOW, Broken, Build, RequestWorld
 from tests.simulation.workers import ACCIDENTS, Fault
 
@@ -37,6 +37,7 @@ def test_no_seed_breaks_a_promise() -> None:
     wanted = [*Reply, *(act for act in Act if act is not Act.SEND), *Refusal]
     wanted += ["in-doubt", "in-work", "content-differs", "forgotten-by-request", Verdict.REPLAY, Verdict.EXECUTE]
     wanted += ["overtaken", "lease over", *ACCIDENTS]
+    wanted += [cause for _, cause in ENDS.values()]
     wanted += ["restored", "window", "clock", "swept", "killed between the service and the record"]
     if SEEDS >= ENOUGH:
         assert [name for name in wanted if not seen[name]] == []
@@ -96,8 +97,22 @@ def _certain_of(*replies: Reply) -> Any:
 
 def _the_last_word_counts(state: repeating.State, reply: Reply, now: datetime, policy: Policy, *rest: float) -> Step:
     """A refusal of the last copy is taken for the outcome of all."""
-    known = replace(state, unknown=False) if reply is Reply.REFUSED else state
+    known = replace(state, reached=Reached.NOWHERE) if reply is Reply.REFUSED else state
     return repeating.step(known, reply, now, policy, *rest)
+
+
+def _nobody_answers(state: repeating.State, reply: Reply, now: datetime, policy: Policy, *rest: float) -> Step:
+    """A refused log-in counts like a connection that never came up."""
+    done = repeating.step(state, reply, now, policy, *rest)
+    return replace(done, state=state) if reply is Reply.ACCESS_REFUSED else done
+
+
+def _the_last_one_says_why(state: repeating.State, reply: Reply, now: datetime, policy: Policy, *rest: float) -> Step:
+    """Of several refusals the last counts."""
+    done = repeating.step(state, reply, now, policy, *rest)
+    if reply is not Reply.ACCESS_REFUSED or state.reached is Reached.SERVICE:
+        return done
+    return replace(done, state=replace(done.state, reached=Reached.LOG_IN))
 
 
 def _outside_is_failed(state: repeating.State, reply: Reply, now: datetime, policy: Policy, *rest: float) -> Step:
@@ -135,6 +150,8 @@ MISTAKES: dict[str, tuple[Build, str]] = {
         "may have forgotten",
     ),
     "a lost answer means that nothing happened": (Build(step=_certain_of(Reply.LOST, Reply.BUSY)), FAILED),
+    "who refuses the log-in was not reached": (Build(step=_nobody_answers), "never_sent and was answered"),
+    "the last refusal speaks for those before it": (Build(step=_the_last_one_says_why), "access_refused and was"),
     "a refused copy speaks for those before it": (Build(step=_the_last_word_counts), FAILED),
     "what was claimed in time goes out whenever": (
         Build(looks_at_the_window_before_it_talks=False),

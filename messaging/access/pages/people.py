@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import secrets
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from django.conf import settings
 from django.contrib import messages as notices
 from django.contrib.auth.models import User
+from django.core.exceptions import ValidationError
 from django.http import Http404, HttpRequest, HttpResponse
 from django.urls import reverse
 from django.utils.html import format_html
@@ -26,7 +27,7 @@ from messaging.access.services import second_factor, sessions, users
 from messaging.access.services.users import Invitation
 from messaging.console.access import actor, requires
 from messaging.console.filters import Filter, bar
-from messaging.console.naming import partner_key, posted_key
+from messaging.console.naming import partner_key, partners_in, posted_key
 from messaging.console.rendering import dialog, keyset_page, page, posted, problems, see_other
 from messaging.console.resource import Column, order_of, sorting, table
 from messaging.console_links import invitation_link
@@ -447,34 +448,48 @@ def group_delete(request: HttpRequest, reference: str) -> HttpResponse:
 
 def _group_form(request: HttpRequest, group: PartnerGroup | None) -> HttpResponse:
     errors: list[tuple[str, str]] = []
+    given: dict[str, str] = {}
+    added = ""
     if request.method == "POST":
+        given = {name: posted(request, name) for name in ("name", "description", "partners", "adding", "reason")}
         try:
-            values: dict[str, Any] = {
-                "name": posted(request, "name"),
-                "description": posted(request, "description"),
-                "partners": _parties(request.POST.getlist("partners")),
-                "reason": posted(request, "reason"),
-                "actor": actor(request),
-            }
-            saved = users.group_create(**values) if group is None else users.group_change(group_id=group.pk, **values)
+            chosen, adding = _members(given)
+            if "add" not in request.POST:
+                return _group_saved(request, group, given, {**chosen, **adding})
+            if not adding:
+                raise InvalidSubmission({"adding": [_("Type the name of a partner first.")]})
+            added = ", ".join(adding.values())
+            given |= {"partners": "\n".join({**chosen, **adding}.values()), "adding": ""}
         except InvalidSubmission as error:
             errors = problems(error)
-        else:
-            notices.success(request, _("The group {name} is saved.").format(name=saved.name))
-            return see_other("console:groups")
-        given = {name: posted(request, name) for name in ("name", "description", "reason")}
-        chosen = request.POST.getlist("partners")
     elif group is not None:
-        given = {"name": group.name, "description": group.description}
-        chosen = [party.public_id for party in group.partners.all()]
-    else:
-        given, chosen = {}, []
-    context = {"group": group, "given": given, "chosen": chosen, "parties": people.choosable(), "errors": errors}
+        members = "\n".join(party.name for party in group.partners.all())
+        given = {"name": group.name, "description": group.description, "partners": members}
+    wrong: dict[str, list[str]] = {}
+    for field, text in errors:
+        wrong.setdefault(field, []).append(text)
+    context = {"group": group, "given": given, "added": added, "goes_on": bool(added), "errors": errors, "wrong": wrong}
     return page(request, "console/access/group_form.html", context, status=422 if errors else 200)
 
 
-def _parties(texts: list[str]) -> list[uuid.UUID]:
-    try:
-        return [read_id("par", text) for text in texts]
-    except BadPublicId as error:
-        raise InvalidSubmission({"partners": [_("One of these is not a partner (any more).")]}) from error
+def _members(given: Mapping[str, str]) -> list[dict[uuid.UUID, str]]:
+    """The partners of the list, and the one that was typed beside it; names by key. Raises InvalidSubmission."""
+    read, wrong = [], {}
+    for field in ("partners", "adding"):
+        try:
+            read.append(partners_in(given[field]))
+        except ValidationError as error:
+            wrong[field] = error.messages
+    if wrong:
+        raise InvalidSubmission(wrong)
+    return read
+
+
+def _group_saved(
+    request: HttpRequest, group: PartnerGroup | None, given: Mapping[str, str], chosen: Collection[uuid.UUID]
+) -> HttpResponse:
+    values: dict[str, Any] = {name: given[name] for name in ("name", "description", "reason")}
+    values |= {"partners": list(chosen), "actor": actor(request)}
+    saved = users.group_create(**values) if group is None else users.group_change(group_id=group.pk, **values)
+    notices.success(request, _("The group {name} is saved.").format(name=saved.name))
+    return see_other("console:groups")

@@ -136,11 +136,6 @@ def group(group_id: uuid.UUID) -> PartnerGroup:
     return found
 
 
-def choosable() -> list[Party]:
-    """Partners that a group can have: all that are not ours and in use."""
-    return list(Party.objects.filter(is_own=False, archived_at=None).order_by("name"))
-
-
 # --- how they want the console ---
 
 

@@ -29,7 +29,7 @@ from messaging.deliveries.services import handing_over
 from messaging.deliveries.services.job import MAX_WAIT, Job, Outcome
 from messaging.models import Delivery, Message, Payload, Trigger
 from messaging.notifications.services.webhooks import sign
-from messaging.protocol.service_ends import Ran, from_http
+from messaging.protocol.service_ends import ACCESS_REFUSED, Ran, from_http
 from messaging.transports.base import printable
 from messaging.transports.bounded import BoundedConnection, BoundedTLSConnection, time_limit
 from messaging.transports.http import cause_of, sentence_of
@@ -218,6 +218,8 @@ def _trouble(ran: Ran, answered: Answered) -> tuple[str, str]:
         return "", ""
     said = f"The service answered HTTP {answered.status}." if answered.status is not None else answered.detail
     if ran is Ran.TRANSIENT:
+        if answered.status in ACCESS_REFUSED:  # the trigger's `retry_statuses` say that it comes before all work
+            return "service_access_refused", said
         return ("service_not_now" if answered.status is not None else "service_unreachable"), said
     return ("service_error" if ran is Ran.ERROR else "service_outcome_unknown"), said
 

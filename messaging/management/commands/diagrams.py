@@ -26,7 +26,7 @@ from messaging.protocol.messages import (
     State,
 )
 from messaging.protocol.pair_state import GATES, Flow, Gate, Kind
-from messaging.protocol.repeating import STEPS
+from messaging.protocol.repeating import ENDS, STEPS
 from messaging.protocol.sender import REFUSALS, TABLE
 from messaging.protocol.streams import acceptance as streams
 from messaging.protocol.streams import final, outgoing
@@ -64,7 +64,13 @@ Spec 2: HTTP with a message id and a first-instance time (`messages.REPEATABLE`)
 machine: the partner may have executed it, its memory of the id is over, and a person finds out.
 """
 REPLIES = (
-    "What each reply to an attempt leads to (`repeating.STEPS`); a repeat that would come after the window is none."
+    "What each reply to an attempt leads to (`repeating.STEPS`), and how far the copy can have reached; a repeat that "
+    "would come after the window is none."
+)
+ENDS_HEAD = (
+    "When the window is over, the copy that reached furthest decides (`repeating.ENDS`). nowhere: no server of the "
+    "partner answered; log_in: our credential was refused; entrance: turned away for another reason that lies in the "
+    "configuration; service: it may have been executed."
 )
 STREAM_HEAD = """## A message of a transactional stream
 
@@ -130,7 +136,9 @@ def document() -> str:
         REPEATABLE_HEAD,
         picture(State.QUEUED, {state: list(row.items()) for state, row in REPEATABLE.items()}, REPEATABLE_FINAL),
         REPLIES,
-        table(["reply", "leads to", "may have been executed", "source"], _replies()),
+        table(["reply", "leads to", "reached", "source"], _replies()),
+        ENDS_HEAD,
+        table(["reached", "leads to", "cause"], _ends()),
         STREAM_HEAD,
         picture(State.QUEUED, {state: list(row.items()) for state, row in STREAM.items()}, STREAM_FINAL),
         OUTGOING_HEAD,
@@ -161,7 +169,12 @@ def _final_receipts() -> Iterator[list[str]]:
 
 def _replies() -> Iterator[list[str]]:
     for reply, row in STEPS.items():
-        yield [reply, row.act, "yes" if row.unknown else "as before", row.source]
+        yield [reply, row.act, row.reached.name.lower() if row.reached else "as before", row.source]
+
+
+def _ends() -> Iterator[list[str]]:
+    for reached, (act, cause) in ENDS.items():
+        yield [reached.name.lower(), act, f"`{cause}`"]
 
 
 def _rules() -> Iterator[list[str]]:

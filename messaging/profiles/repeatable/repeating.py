@@ -27,8 +27,7 @@ from messaging.profile import in_flight_limit
 from messaging.profiles.repeatable import writing
 from messaging.protocol.messages import Happened, move_repeatable
 from messaging.protocol.pair_state import Flow, Gate
-from messaging.protocol.repeating import Act, State, Step, begin, deadline, expire
-from messaging.protocol.service_ends import NOTHING_SENT
+from messaging.protocol.repeating import Act, Reached, State, Step, begin, deadline, expire, reached
 from messaging.routing.services import upstream
 from partners import registry
 from partners.choices import VersionState
@@ -38,8 +37,6 @@ MESSAGE_FIELDS = ("state", "attempts", "due_at", "cause", "cause_detail", "compl
 FIRST_FIELDS = (*MESSAGE_FIELDS, "first_sent_at", "expires_at", "content_type", "wire_frame", "digest")
 # Incidents that say that messages of a pair are in doubt; they end when the last of those is settled.
 DOUBTS = ("outcome_unknown", "outside_memory_window", "expired_unconfirmed", "unconfirmed")
-# Where an attempt that did not reach the partner says so.
-NEVER_LEFT = NOTHING_SENT | {"window_over"}
 
 
 def enqueue(pair: Pair, terms: Terms, now: datetime) -> None:
@@ -177,16 +174,16 @@ def settle(pair: Pair, *, now: datetime, by: str, resolution: str) -> list[Event
     return incidents.incidents_resolve_for_pair(pair=pair, now=now, by=by, resolution=resolution, causes=DOUBTS)
 
 
-def maybe_executed(message_ids: Collection[uuid.UUID], *, but: uuid.UUID | None = None) -> set[uuid.UUID]:
-    """Those of these messages of which some attempt (other than `but`) may have been executed by the partner."""
-    if not message_ids:
-        return set()
+def furthest(message_ids: Collection[uuid.UUID], *, but: uuid.UUID | None = None) -> dict[uuid.UUID, Reached]:
+    """How far the furthest attempt of each of these messages (other than `but`) can have got."""
+    found = dict.fromkeys(message_ids, Reached.NOWHERE)
     attempts = Transmission.objects.filter(message_id__in=message_ids).exclude(pk__in=[but] if but else [])
-    reached = Q(outcome__in=(Outcome.LOST, Outcome.ON_THE_WIRE, Outcome.SENT))
-    reached |= Q(http_status__isnull=True) & ~Q(cause__in=NEVER_LEFT)
-    # A status that says "not now" or "broken": another copy, or this one, may be in work behind it.
-    reached |= Q(http_status__gte=500) & ~Q(http_status=501) | Q(http_status__in=(408, 409, 425, 429))
-    return {pk for pk in attempts.filter(reached).values_list("message_id", flat=True) if pk is not None}
+    known = attempts.order_by().values_list("message_id", "outcome", "http_status", "cause").distinct()
+    for pk, outcome, status, cause in known:
+        assert pk is not None
+        far = reached(status, cause) if outcome == Outcome.FAILED else Reached.SERVICE
+        found[pk] = max(found[pk], far)
+    return found
 
 
 def maybe_sent(
@@ -233,7 +230,8 @@ def _first_send(pair: Pair, message: Message, payloads: list[Payload], claim: Cl
         return False
     policy = repeat_policy(terms)
     # One that has a first-instance time already may have been sent before (`resync`).
-    begun = begin(State(message.attempts, message.first_sent_at, unknown=message.attempts > 0), claim.now, policy)
+    known = Reached.SERVICE if message.attempts else Reached.NOWHERE
+    begun = begin(State(message.attempts, message.first_sent_at, known), claim.now, policy)
     assert begun.state.first_sent is not None
     message.first_sent_at = begun.state.first_sent
     message.expires_at = deadline(begun.state.first_sent, policy)
@@ -265,13 +263,13 @@ def _with_their_pairs(
     the messages of a pair that somebody holds stay due, for the next claim.
     """
     pairs = _pairs_if_free(message.pair_id for message in (*over, *stuck))
-    executed = maybe_executed([message.pk for message in over])
+    known = furthest([message.pk for message in over])
     changed: list[Message] = []
     for message in over:
         pair = pairs.get(message.pair_id)
         if pair is None:
             continue
-        ended = expire(State(message.attempts, message.first_sent_at, unknown=message.pk in executed))
+        ended = expire(State(message.attempts, message.first_sent_at, known[message.pk]))
         claim.written += end(pair, message, ended, _terms(message), window_over(message), claim.now)
         changed.append(message)
     for message in stuck:
@@ -293,8 +291,8 @@ def window_over(message: Message) -> str:
     assert message.first_sent_at is not None and message.expires_at is not None
     times = "once" if message.attempts == 1 else f"{message.attempts} times"
     return (
-        f"Sent {times}, first at {message.first_sent_at:%Y-%m-%d %H:%M:%S} UTC; "
-        f"the partner remembers its id until {message.expires_at:%Y-%m-%d %H:%M:%S} UTC."
+        f"Tried {times}, first at {message.first_sent_at:%Y-%m-%d %H:%M:%S} UTC; "
+        f"the time for repeats ended at {message.expires_at:%Y-%m-%d %H:%M:%S} UTC."
     )
 
 

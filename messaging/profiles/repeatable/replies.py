@@ -9,6 +9,7 @@ import json
 import random
 import uuid
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 
 from messaging.choices import MessageState
@@ -21,7 +22,7 @@ from messaging.models.bulk import bulk_set
 from messaging.profiles.repeatable import repeating
 from messaging.protocol.codecs import repeatable
 from messaging.protocol.messages import Happened, move_repeatable
-from messaging.protocol.repeating import Act, Reply, State, Step, classify, step
+from messaging.protocol.repeating import ENDS, Act, Reply, State, Step, classify, step
 from messaging.routing.services import upstream
 from messaging.transports import Receipt
 from messaging.transports.base import printable
@@ -73,8 +74,6 @@ def reply_of(receipt: Receipt, terms: Terms) -> Reply:
     """What the answer means. An application's response whose body broke off is asked for again: the partner has it
     stored. Of an acknowledgement the head says it all.
     """
-    if receipt.status is None and receipt.cause in repeating.NEVER_LEFT:
-        return Reply.NOT_SENT
     if receipt.ok and not receipt.complete and terms.exchange_mode == ExchangeMode.SYNCHRONOUS:
         return Reply.LOST
     return classify(receipt.status, _result(receipt), receipt.cause)
@@ -95,11 +94,10 @@ def _decided(job: Job, message: Message, reply: Reply, receipt: Receipt, terms: 
     state = State(message.attempts, message.first_sent_at)
     chance, wait = jitter(), _retry_after(receipt, now)
     following = step(state, reply, now, policy, chance, wait)
-    # Whether an earlier attempt may have been executed costs a query, and matters only where this one was not.
+    # How far earlier attempts can have got costs a query, and matters only where this one was not executed.
     if following.act is Act.FAIL and message.attempts > 1:
-        known = State(message.attempts, message.first_sent_at, unknown=True)
-        if repeating.maybe_executed([message.pk], but=job.transmission_id):
-            following = step(known, reply, now, policy, chance, wait)
+        known = repeating.furthest([message.pk], but=job.transmission_id)[message.pk]
+        following = step(replace(state, reached=known), reply, now, policy, chance, wait)
     return following
 
 
@@ -109,7 +107,7 @@ def _follow(
     detail = _detail(receipt)
     cause = _told(receipt, reply, following)
     if following.act in (Act.IN_DOUBT, Act.FAIL):
-        own_words = following.cause in ("outcome_unknown", "never_sent")
+        own_words = following.cause in {cause for _, cause in ENDS.values()}
         said = f"{repeating.window_over(message)} {detail}".strip() if own_words else detail
         return repeating.end(pair, message, following, terms, said, now)
     message.state = move_repeatable(message.state, Happened.WILL_RETRY)

@@ -9,18 +9,22 @@ import pyotp
 import pytest
 from django.contrib.auth.models import User
 from django.contrib.sessions.models import Session
+from django.db import connection
 from django.test import Client
+from django.test.utils import CaptureQueriesContext
 from lxml import html
 
 from messaging.access.services import second_factor, sessions
 from messaging.entrance import throttling
 from messaging.models import Access, AuditEntry, LoginThrottle, SecondFactor, UserSession
-from partners.models import PartnerGroup
+from partners import selectors
+from partners.models import PartnerGroup, Party
 from rmhub import clock
 from rmhub.clock import FrozenClock
 from rmhub.roles import Role, role_of
 from tests.messaging.console.scenes import PASSWORD, browser, user
 from tests.messaging.factories import partner_side
+from tests.partners.factories import make_party
 
 pytestmark = pytest.mark.django_db
 NEW = "a new long password"
@@ -140,12 +144,12 @@ def test_a_new_invitation_for_a_forgotten_password(admin: Client) -> None:
 
 def test_groups_of_partners(admin: Client) -> None:
     partner = partner_side().outbound.partner
-    made = admin.post("/partner-groups/new/", {"name": "North", "partners": partner.public_id})
+    made = admin.post("/partner-groups/new/", {"name": "North", "partners": partner.name})
     assert made.status_code == 303
     group = PartnerGroup.objects.get(name="North")
     assert list(group.partners.all()) == [partner]
     assert admin.post("/partner-groups/new/", {"name": "North"}).status_code == 422
-    changed = {"name": "South", "partners": [], "reason": "moved"}
+    changed = {"name": "South", "partners": "", "reason": "moved"}
     assert admin.post(f"/partner-groups/{group.public_id}/", changed).status_code == 303
     Access.objects.create(user=user(Role.VIEWER, "ana"), limited=True).groups.add(group)
     delete = f"/partner-groups/{group.public_id}/delete/"
@@ -154,6 +158,102 @@ def test_groups_of_partners(admin: Client) -> None:
     Access.objects.all().delete()
     assert admin.post(delete, {"reason": "not used"}).status_code == 303
     assert not PartnerGroup.objects.exists()
+
+
+def _given(content: bytes) -> dict[str, str]:
+    """What stands in the fields of the form of a group, and what is said beside them."""
+    tree = html.fromstring(content)
+    (lines,) = tree.xpath("//textarea[@name='partners']")
+    (adding,) = tree.xpath("//input[@name='adding']")
+    found = {"partners": (lines.text or "").strip(), "adding": adding.get("value", "")}
+    for field in (lines, adding):
+        told = field.get("aria-describedby").split()[-1]
+        texts = tree.xpath(f"//*[@id='{told}']/descendant-or-self::*[contains(@class, 'field-error')]")
+        found[f"wrong {field.get('name')}"] = " ".join(text.text_content().strip() for text in texts)
+    return found
+
+
+@pytest.fixture
+def parties() -> dict[str, Party]:
+    make_party("Ourselves", own=True)
+    known = {
+        "Contoso": None,
+        "contoso": None,
+        "Acme & Söhne": None,
+        "Fabrikam": [("GLN", "4711")],
+        "Northwind": [("DUNS", "123456789"), ("Ours", "4711")],
+    }
+    return {name: make_party(name, identifiers=identifiers) for name, identifiers in known.items()}
+
+
+def test_a_member_of_a_group_is_added_and_removed_by_name(admin: Client, parties: dict[str, Party]) -> None:
+    """As a browser without JavaScript does it: one after the other, with nothing saved until the end."""
+    form = {"name": "North", "partners": "", "reason": "new region", "add": "1"}
+    for typed, lines in (
+        ("fabrikam", "Fabrikam"),
+        ("DUNS: 123456789", "Fabrikam\nNorthwind"),
+        ("Fabrikam", "Fabrikam\nNorthwind"),
+        (parties["Contoso"].public_id, "Fabrikam\nNorthwind\nContoso"),
+    ):
+        shown = admin.post("/partner-groups/new/", {**form, "adding": typed})
+        given = _given(shown.content)
+        assert (shown.status_code, given["partners"], given["adding"]) == (200, lines, "")
+        assert len(_by_testid(shown.content, "added")) == 1
+        form["partners"] = given["partners"].replace("\n", "\r\n")
+    assert not PartnerGroup.objects.exists(), "nothing is saved before it is saved"
+    del form["add"]
+    # What was typed and not added yet counts too.
+    assert admin.post("/partner-groups/new/", {**form, "adding": "Acme & Söhne"}).status_code == 303
+    group = PartnerGroup.objects.get()
+    members = {parties[name] for name in ("Fabrikam", "Northwind", "Contoso", "Acme & Söhne")}
+    assert set(group.partners.all()) == members
+    # Who is archived stays a member whoever saves the form.
+    Party.objects.filter(name="Fabrikam").update(archived_at=clock.now())
+    path = f"/partner-groups/{group.public_id}/"
+    given = _given(admin.get(path).content)
+    assert given["partners"] == "Acme & Söhne\nContoso\nFabrikam\nNorthwind"
+    kept = given["partners"].replace("Contoso\n", "")
+    assert admin.post(path, {"name": "North", "partners": kept, "reason": "moved"}).status_code == 303
+    assert set(group.partners.all()) == members - {parties["Contoso"]}
+
+
+def test_a_line_that_names_nobody_or_several_is_said_beside_the_field(admin: Client, parties: dict[str, Party]) -> None:
+    typed = "Fabrikam\nNorthwnd\nCONTOSO\n4711\nOurselves"
+    for button in ({}, {"add": "1"}):
+        form = {"name": "North", "partners": typed, "adding": "Fabricam", "reason": "typed", **button}
+        refused = admin.post("/partner-groups/new/", form)
+        given = _given(refused.content)
+        assert refused.status_code == 422
+        assert (given["partners"], given["adding"]) == (typed, "Fabricam"), "what was typed is kept"
+        said = given["wrong partners"]
+        assert "No partner is called Northwnd. Did you mean Northwind?" in said
+        assert "CONTOSO means several partners: Contoso, contoso." in said
+        assert "4711 means several partners: Fabrikam, Northwind." in said
+        assert "No partner is called Ourselves." in said
+        assert given["wrong adding"] == "No partner is called Fabricam. Did you mean Fabrikam?"
+    nothing = admin.post("/partner-groups/new/", {"name": "North", "partners": "Fabrikam", "add": "1"})
+    assert _given(nothing.content)["wrong adding"] == "Type the name of a partner first."
+    many = admin.post("/partner-groups/new/", {"name": "North", "partners": "\n".join(f"x{n}" for n in range(12))})
+    assert "x4." in _given(many.content)["wrong partners"] and "7 more lines" in _given(many.content)["wrong partners"]
+    assert "x5." not in _given(many.content)["wrong partners"]
+    assert not PartnerGroup.objects.exists()
+
+
+def test_a_list_of_partners_costs_the_same_queries_however_long_it_is(admin: Client) -> None:
+    counts = []
+    for many in (1, 2, 60):
+        names = [make_party(f"P{many}-{n}").name for n in range(many)]
+        with CaptureQueriesContext(connection) as caught:
+            made = admin.post("/partner-groups/new/", {"name": f"Of {many}", "partners": "\n".join(names).lower()})
+        assert made.status_code == 303
+        counts.append(len(caught))
+    assert counts[1] == counts[2]
+
+
+@pytest.mark.parametrize("text", ["Fabrikam", "fabrikam", "DUNS:123456789", "duns: 123456789", "123456789", "nobody"])
+def test_a_name_means_the_same_alone_and_among_many(parties: dict[str, Party], text: str) -> None:
+    alone = {party.pk for party in selectors.named(text)}
+    assert set(selectors.all_named([text])[text]) == alone
 
 
 # --- sessions ---

@@ -488,6 +488,20 @@ def test_w27_retries_are_used_up_and_the_next_document_goes_on(
     assert Signal.objects.filter(kind="ack").count() == 2
 
 
+@pytest.mark.parametrize(
+    ("status", "cause"), [(401, "service_access_refused"), (403, "service_access_refused"), (503, "service_not_now")]
+)
+def test_a_service_that_refuses_the_hub_is_not_said_to_be_busy(
+    partner: PartnerSide, app: Application, time: FrozenClock, status: int, cause: str
+) -> None:
+    app.plan("/documents", http(status))
+    trigger = make_trigger(app, max_retries=0, retry_statuses=[401, 403, 503])
+    arrive(partner, "order-1")
+    work()
+    trigger.refresh_from_db()
+    assert (trigger.state, trigger.cause, begun()) == ("suspended", cause, [])
+
+
 @pytest.mark.parametrize("ordered", [True, False])
 def test_w28_w29_suspended_when_retries_are_used_up_and_first_after_the_resumption(
     partner: PartnerSide, app: Application, time: FrozenClock, ordered: bool

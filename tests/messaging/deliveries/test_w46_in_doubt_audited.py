@@ -49,7 +49,7 @@ def test_w46_a_request_that_was_never_answered(time: FrozenClock) -> None:
             time.move(120)
             work()
     entry = _told("message")[message.public_id]
-    assert "the partner remembers its id until 2026-03-01 13:0" in entry.reason
+    assert "the time for repeats ended at 2026-03-01 13:0" in entry.reason
     assert (entry.object_name, entry.after["state"]) == (message.message_id, "in_doubt")
     assert (entry.after["cause"], entry.after["attempts"]) == ("outcome_unknown", Message.objects.get().attempts)
 

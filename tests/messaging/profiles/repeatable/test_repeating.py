@@ -26,6 +26,7 @@ from messaging.messages.services.submitting import NewPayload, message_submit
 from messaging.models import AuditEntry, Event, Incident, Message, Pair, Transmission
 from messaging.pairs.services import operating
 from messaging.profiles.repeatable import repeating, replies
+from messaging.protocol.repeating import Reached
 from messaging.transports import Parcel, Receipt
 from partners import registry
 from rmhub import clock
@@ -340,6 +341,40 @@ def test_g31_what_never_reached_the_partner_has_failed_and_is_not_in_doubt(wire:
     assert types_of(message)[-1] == "message.failed"
 
 
+@pytest.mark.parametrize(
+    ("answers", "state", "cause"),
+    [
+        ([answered(401, "")], "failed", "access_refused"),
+        ([answered(403, "", body=b'{"title": "Agreement not in force."}')], "failed", "access_refused"),
+        ([answered(401, ""), REFUSED], "failed", "access_refused"),
+        ([REFUSED, answered(401, "")], "failed", "access_refused"),
+        ([answered(401, ""), answered(404, "")], "failed", "turned_away"),
+        ([answered(404, ""), answered(401, ""), REFUSED], "failed", "turned_away"),
+        ([answered(501, "rejected")], "failed", "turned_away"),
+        ([answered(401, ""), LOST], "in_doubt", "outcome_unknown"),
+        ([answered(503, ""), answered(401, "")], "in_doubt", "outcome_unknown"),
+        ([answered(200, ""), answered(401, "")], "in_doubt", "outcome_unknown"),
+    ],
+)
+def test_g31_who_was_turned_away_at_the_entrance_is_told_so(
+    wire: Link, time: FrozenClock, answers: list[Receipt], state: str, cause: str
+) -> None:
+    """What came of the attempts decides, in whichever order; `answers`: one after the other, the last until the end."""
+    side = partner(partner_window=HOUR)
+    message = submit(side)
+    for reply in answers:
+        wire.answer = reply
+        if side.outbound.flow == "suspended":
+            operating.pair_resume(pair_id=side.outbound.pk, actor=ANN, reason="Looks right now.")
+        run_for(time, 300)
+    assert fresh(message).attempts >= len(answers)
+    run_for(time, 2 * HOUR)
+    message = fresh(message)
+    assert (message.state, message.cause) == (state, cause)
+    assert (cause, "open") in incidents()
+    assert message.cause_detail.startswith("Tried ")
+
+
 def test_g31_one_lost_answer_among_refused_connections_is_a_doubt(wire: Link, time: FrozenClock) -> None:
     wire.answer = LOST
     message = submit(partner(partner_window=HOUR))
@@ -578,7 +613,11 @@ def test_a_window_that_ends_while_the_pair_is_suspended_leads_to_doubt(wire: Lin
     run_for(time, 3 * HOUR)
     # One that may have been executed is in doubt; those that were turned away at the entrance were not.
     assert states(lost, refused, waits) == ["in_doubt", "failed", "failed"]
-    assert sorted(incidents()) == [("http_401_403", "open"), ("never_sent", "open"), ("outcome_unknown", "open")]
+    assert sorted(incidents()) == [
+        ("access_refused", "open"),
+        ("http_401_403", "open"),
+        ("outcome_unknown", "open"),
+    ]
     assert len(wire.parcels) == 3
     assert Message.objects.count() == 3
     assert (side.outbound.flow, side.outbound.out_now) == ("suspended", 0)
@@ -831,4 +870,4 @@ def test_two_workers_and_a_person_at_once_lose_and_double_nothing() -> None:
     pair = Pair.objects.get(pk=pair_id)
     assert (pair.out_now, pair.queued, pair.done) == (0, 0, len(messages))
     assert set(taken) == {message.message_id for message in messages}
-    assert repeating.maybe_executed([message.pk for message in messages]) == {message.pk for message in messages}
+    assert set(repeating.furthest([message.pk for message in messages]).values()) == {Reached.SERVICE}
