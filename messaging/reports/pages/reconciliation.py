@@ -198,7 +198,7 @@ def log_open_incidents(request: HttpRequest, reference: str) -> HttpResponse:
     words = dict(Verdict.choices)
     return _open_incidents(
         request,
-        _("Incidents of {log}").format(log=log.filename),
+        _("Create incidents from {log}").format(log=log.filename),
         reverse("console:partner-log", args=[log.public_id]),
         [(one, words[one], row.verdicts[one]) for one in VERDICTS if row.verdicts.get(one)],
         row.published,
@@ -216,7 +216,7 @@ def audit_incidents(request: HttpRequest) -> HttpResponse:
     words = dict(AuditKind.choices)
     return _open_incidents(
         request,
-        _("Incidents of the audit"),
+        _("Create incidents from the audit"),
         reverse("console:report", args=[PipelineJob.AUDIT.value]),
         [(one, words[one], counts[one][0]) for one in AUDIT_KINDS if one in counts],
         shown.run,
