@@ -24,6 +24,7 @@ from messaging.deliveries.selectors import in_doubt
 from messaging.journal.wording import span as span_of
 from messaging.models import PipelineRun
 from partners import transports
+from partners.choices import Semantics
 from rmhub import clock
 from rmhub.language import number
 
@@ -255,6 +256,12 @@ def cause(code: str) -> causes.Cause | None:
 def cause_link(code: str) -> SafeString | str:
     """The code, as a link to what it means."""
     return format_html('<a class="mono" href="{}">{}</a>', causes.lookup(code).documentation, code) if code else ""
+
+
+@register.filter
+def semantics(value: str) -> str:
+    """The words for a message's delivery semantics."""
+    return Semantics(value).label
 
 
 @register.filter
