@@ -195,13 +195,13 @@ def _words(values: Mapping[str, str]) -> str:
 
 
 _ACTIONS: Mapping[tuple[str, str], str] = {
-    ("settle_deliveries", "duplicate"): gettext_lazy("Mark as processed already"),
+    ("settle_deliveries", "duplicate"): gettext_lazy("Mark as processed"),
     ("settle_deliveries", "resubmit"): gettext_lazy("Resubmit"),
-    ("settle_deliveries", "later"): gettext_lazy("Look at later"),
+    ("settle_deliveries", "later"): gettext_lazy("Put off"),
     ("settle_deliveries", "ask"): gettext_lazy("Ask the resolver again"),
     ("settle_messages", "delivered"): gettext_lazy("Mark as delivered"),
     ("settle_messages", "resubmit"): gettext_lazy("Send as new messages"),
-    ("settle_messages", "later"): gettext_lazy("Look at later"),
+    ("settle_messages", "later"): gettext_lazy("Put off"),
     ("redeliver_failed", ""): gettext_lazy("Resubmit what failed"),
     ("ask_partner", ""): gettext_lazy("Ask the partner"),
     ("ask_application", ""): gettext_lazy("Ask the application"),

@@ -151,6 +151,7 @@ _SECTIONS = {
     "transmissions": "messages",
     "signals": "messages",
     "endpoints": "partners",
+    "offered-certificates": "certificates",
     "credentials": "partners",
     "tests": "agreements",
 }

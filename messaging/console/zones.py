@@ -72,7 +72,7 @@ def needs_offset(at: datetime, zone: tzinfo, now: datetime) -> bool:
 
 
 def read_local(text: str, zone: tzinfo) -> datetime | None:
-    """An instant from a form or an address: `2026-11-20`, `2026-11-20T14:00` in the zone, or with an offset of its own.
+    """An instant from a form or an address: `2026-11-20`, `2026-11-20 14:00` in the zone, or with an offset of its own.
 
     None for everything else. A wall clock time that is skipped or comes twice has the offset before the change.
     """

@@ -83,7 +83,7 @@ INCIDENTS = ListPage(
         Column("waiting", gettext_lazy("Queue"), lambda one: one.pair.in_queue if one.pair is not None else None),
         Column("opened", gettext_lazy("Opened"), lambda one: one.opened_at),
         Column("seen", gettext_lazy("Last seen"), lambda one: one.last_seen_at),
-        Column("times", gettext_lazy("Times"), lambda one: one.occurrences),
+        Column("times", gettext_lazy("Occurrences"), lambda one: one.occurrences),
         Column("owner", gettext_lazy("Owner"), lambda one: one.owner),
         Column("snoozed", "Snoozed until", lambda one: one.snoozed_until, only_csv=True),
         Column("resolved", "Resolved", lambda one: one.resolved_at, only_csv=True),

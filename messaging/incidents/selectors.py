@@ -341,7 +341,7 @@ def partner_note(incident: Incident) -> PartnerNote | None:
         (pgettext("receiver of a message", "To"), pair.receiver_uri),
         (_("Since"), f"{incident.opened_at:%Y-%m-%d %H:%M} UTC"),
         (_("Last seen"), f"{incident.last_seen_at:%Y-%m-%d %H:%M} UTC"),
-        (_("Times"), number(incident.occurrences)),
+        (_("Occurrences"), number(incident.occurrences)),
     ]
     if incident.message is not None:
         facts.append((_("First message concerned"), incident.message.message_id))

@@ -84,7 +84,7 @@ MASKS = Resource(
                     "Everybody who may read payloads sees what it covers again, in documents that are stored "
                     "already, too."
                 ),
-                gettext_lazy("What was shown covered until now stays in the audit log as that."),
+                gettext_lazy("Audit entries of what was shown covered until now stay as they are."),
             ),
             done=gettext_lazy("is deleted: what it covered is shown again"),
         ),

@@ -82,8 +82,8 @@ class AttributeRule(DocumentRule):
         gettext_lazy("attribute"),
         max_length=30,
         help_text=gettext_lazy(
-            "The word that messages are found by: invoice finds with invoice:4711. Small letters, digits, _ and "
-            "-. Several rules may take the same attribute from different documents."
+            "Messages are searched by this word: invoice:4711 finds those whose invoice is 4711. Small letters, "
+            "digits, _ and -. Several rules may take the same attribute from different documents."
         ),
     )
     kind = models.CharField(gettext_lazy("documents"), max_length=8, choices=DocumentKind)
@@ -100,8 +100,7 @@ class AttributeRule(DocumentRule):
         gettext_lazy("its value is shown"),
         default=True,
         help_text=gettext_lazy(
-            "Off: messages are found by it, and it is shown nowhere: it can be read in the document only, where "
-            "masks hold."
+            "Off: messages are found by it, but only the document itself shows the value, and there masks apply."
         ),
     )
 

@@ -281,7 +281,7 @@ class Route(Identified):
         _("hops, at most"),
         default=10,
         validators=[MinValueValidator(1), MaxValueValidator(10)],
-        help_text=_("What has had as many is not passed on: 1 to 10."),
+        help_text=_("A message that has had so many hops is not passed on: 1 to 10."),
     )
     min_retry_secs = Seconds(
         _("MinRetrySecs"),

@@ -182,7 +182,7 @@ def _field(at: datetime) -> str:
 _MORE = (
     (gettext_lazy("Preferences: time zone, shortcuts, theme"), "console:preferences", "views:write"),
     (gettext_lazy("Saved views"), "console:saved-views", "views:write"),
-    (gettext_lazy("Keys"), "console:keys", "pairs:read"),
+    (gettext_lazy("Keyboard shortcuts"), "console:keys", "pairs:read"),
     (gettext_lazy("Glossary"), "console:glossary", "pairs:read"),
     (gettext_lazy("Causes"), "console:causes", "pairs:read"),
     (gettext_lazy("Change password"), "console:password", "pairs:read"),
@@ -269,7 +269,7 @@ def palette(request: HttpRequest) -> HttpResponse:
 def keys(request: HttpRequest) -> HttpResponse:
     """All keys, as a page or as a dialog."""
     sheet = "console/overview/keys_sheet.html"
-    context = {"title": _("Keys"), "form": sheet, "groups": KEYS}
+    context = {"title": _("Keyboard shortcuts"), "form": sheet, "groups": KEYS}
     return page(request, "console/parts/dialog.html", context, fragments={"dialog": sheet})
 
 

@@ -38,7 +38,7 @@ from messaging.pairs.selectors import pairs
 from messaging.reports.selectors import pipeline as partner_logs
 from messaging.reports.services import partner_logs as logs
 from messaging.templatetags.hub import ago, clock_time, middle, octets, state
-from partners import certificates, registry
+from partners import certificates, registry, transports
 from partners.choices import CredentialDirection, CredentialKind, Profile
 from partners.models import Credential, Party
 from rmhub.ids import BadPublicId
@@ -256,7 +256,7 @@ def connection(request: HttpRequest) -> HttpResponse:
     context = {
         "partner": partner,
         "agreements": [
-            (terms, Profile(terms.profile).label)
+            (terms, Profile(terms.profile).label, transports.named(terms.transport).label)
             for terms in registry.current().active()
             if terms.partner_id == partner.pk
         ],

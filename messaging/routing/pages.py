@@ -52,8 +52,8 @@ def _party(route: Route) -> SafeString:
 
 LIST = ListPage(
     lead=gettext_lazy(
-        "Where messages for parties that are not ours go next. Header and documents go on as they came; each hop adds "
-        "a routing header."
+        "The next hop of messages for parties that are not ours. Header and documents are passed on as they came; each "
+        "hop adds a routing header."
     ),
     caption=gettext_lazy("Routes by name"),
     columns=(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -11,6 +12,7 @@ from django.templatetags.static import static
 from django.utils import timezone
 from django.utils.html import format_html
 from django.utils.safestring import SafeString, mark_safe
+from django.utils.text import Truncator
 from django.utils.translation import gettext as _
 
 from messaging import causes
@@ -22,6 +24,7 @@ from messaging.deliveries.selectors import in_doubt
 from messaging.journal.wording import span as span_of
 from messaging.models import PipelineRun
 from partners import transports
+from partners.choices import Semantics
 from rmhub import clock
 from rmhub.language import number
 
@@ -172,6 +175,36 @@ def middle(text: str, length: int = 32) -> str:
     return f"{text[:keep]}…{text[-keep:]}"
 
 
+# The name that a browser has for people, by the mark of its User-Agent; the first that is there counts, since each
+# claims to be those after it, too (RFC 9110, 10.1.5).
+_BROWSERS = (
+    ("Edg", "Edge"),
+    ("OPR", "Opera"),
+    ("Firefox", "Firefox"),
+    ("FxiOS", "Firefox"),
+    ("CriOS", "Chrome"),
+    ("Chrome", "Chrome"),
+    ("Version", "Safari"),
+)
+_SYSTEMS = (
+    ("Windows", "Windows"),
+    ("Android", "Android"),
+    ("iPhone", "iPhone"),
+    ("iPad", "iPad"),
+    ("Mac OS X", "macOS"),
+    ("Linux", "Linux"),
+)
+
+
+@register.filter
+def browser(agent: str) -> str:
+    """Return a User-Agent as people know it, `Firefox 130, Windows`; the start of one that is none of them."""
+    found = ((name, re.search(rf"{mark}\w*/(\d+)", agent)) for mark, name in _BROWSERS)
+    known = next((f"{name} {version[1]}" for name, version in found if version), "")
+    system = next((name for mark, name in _SYSTEMS if mark in agent), "")
+    return ", ".join(filter(None, (known, system))) if known else Truncator(agent).chars(60)
+
+
 @register.filter
 def span(seconds: float | int | None) -> str:
     """`3 h 12 m`."""
@@ -223,6 +256,12 @@ def cause(code: str) -> causes.Cause | None:
 def cause_link(code: str) -> SafeString | str:
     """The code, as a link to what it means."""
     return format_html('<a class="mono" href="{}">{}</a>', causes.lookup(code).documentation, code) if code else ""
+
+
+@register.filter
+def semantics(value: str) -> str:
+    """The words for a message's delivery semantics."""
+    return Semantics(value).label
 
 
 @register.filter

@@ -187,7 +187,7 @@ def _instant(text: str) -> datetime | None:
     except ValueError:
         at = None
     if at is None:
-        raise ValueError(_("{text} is not a time: write it as 2026-01-31T14:00.").format(text=text))
+        raise ValueError(_("{text} is not a time: write it as 2026-01-31 14:00.").format(text=text))
     return at if at.tzinfo is not None else timezone.make_aware(at)
 
 

@@ -40,7 +40,7 @@ class Migration(migrations.Migration):
                 ('server', models.CharField(blank=True, help_text="Mail: smtp+starttls://relay.example:587, empty = the hub's own relay. Files: sftp://host:port.", max_length=500, verbose_name='mail or file server')),
                 ('host_key', models.CharField(blank=True, help_text='Its fingerprint, as ssh-keygen -l prints it. Several are separated by spaces.', max_length=200, verbose_name='key of the file server')),
                 ('trusted_certificates', models.TextField(blank=True, default='', help_text="PEM text. The server may show only what these vouch for: an authority's, or its own certificate. Empty: every authority that this machine trusts.", verbose_name='trusted certificates')),
-                ('service_address', models.CharField(blank=True, default='', help_text='Below it the partner answers “status” and “echo”. Empty: they have none.', max_length=500, verbose_name='address of test services')),
+                ('service_address', models.CharField(blank=True, default='', help_text='The partner answers at “status” and “echo” below this address. Empty: they have none.', max_length=500, verbose_name='address of test services')),
                 ('connect_timeout', models.PositiveIntegerField(default=10, validators=[django.core.validators.MinValueValidator(1)], verbose_name='connect within')),
                 ('read_timeout', models.PositiveIntegerField(default=30, validators=[django.core.validators.MinValueValidator(1)], verbose_name='answer within')),
                 ('created_at', models.DateTimeField(auto_now_add=True)),

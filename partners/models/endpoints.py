@@ -75,7 +75,7 @@ class Endpoint(models.Model):
         max_length=500,
         blank=True,
         default="",
-        help_text=gettext_lazy("Below it the partner answers “status” and “echo”. Empty: they have none."),
+        help_text=gettext_lazy("The partner answers at “status” and “echo” below this address. Empty: they have none."),
     )
     connect_timeout = Seconds(gettext_lazy("connect within"), default=10, validators=[MinValueValidator(1)])
     read_timeout = Seconds(gettext_lazy("answer within"), default=30, validators=[MinValueValidator(1)])

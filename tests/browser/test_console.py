@@ -13,7 +13,7 @@ from django.contrib.auth.models import Group, User
 from playwright.sync_api import Error, Page, Request, Route, expect
 
 from messaging.journal.audit import Actor
-from messaging.models import Access, AuditEntry, OnboardingDraft, Pair
+from messaging.models import Access, AuditEntry, OnboardingDraft, Pair, SecondFactor
 from messaging.pairs.services import operating
 from partners.models import PartnerGroup
 from rmhub import clock
@@ -469,7 +469,7 @@ def test_axe_finds_nothing_on_any_page_in_either_theme_wide_and_narrow(
             problems[name] = found
             print(name, *found, sep="\n    ")  # a failed assertion shows only the first of many
 
-    shown = [entry for entry in PAGES if entry.get and entry.name not in (*DOWNLOADS, "login")]
+    shown = [entry for entry in PAGES if entry.get and entry.name not in (*DOWNLOADS, "login", "login-code")]
     for entry in shown if sizes.ALL or PICTURES else shown[::16]:
         look(entry.name, entry.url(scene))
     look("not-found", "/pairs/NOPE/", 404)
@@ -484,6 +484,14 @@ def test_axe_finds_nothing_on_any_page_in_either_theme_wide_and_narrow(
     look("not-allowed", "/", 403)
     page.context.clear_cookies(name="sessionid")
     look("login", "/login/", 200)
+    ana = User.objects.get(username="ana")
+    factor = {"secret_encrypted": b"", "confirmed_at": clock.now(), "created_at": clock.now()}
+    SecondFactor.objects.update_or_create(user=ana, defaults=factor)
+    page.fill("#username", "ana")
+    page.fill("#password", PASSWORD)
+    page.press("#password", "Enter")
+    page.wait_for_url("**/login/code/")
+    look("login-code", "/login/code/", 200)
     assert not problems
 
 

@@ -171,7 +171,7 @@ def _refused(request: HttpRequest, *, renew: bool) -> HttpResponse | None:
     """The form, which says what is wrong with the code that was sent; None for a right one."""
     template, posted = "console/access/second_factor_change.html", request.method == "POST"
     if second_factor.confirmed(_me(request).pk) is None:
-        return page(request, template, {"none": True}, status=409 if posted else 200)
+        return page(request, template, {"none": True, "renew": renew}, status=409 if posted else 200)
     errors, wait = _checked_code(request, _me(request)) if posted else ([], 0)
     if posted and not errors:
         return None
@@ -266,7 +266,7 @@ def _views(request: HttpRequest, rows: Iterable[SavedView], *, may_share: bool) 
                 cells.joined(f"{said}…", cells.hidden(f" {view.name}")),
                 data_dialog=True,
             )
-            for verb, said in (("edit", _("Edit")), ("delete", _("Delete")))
+            for verb, said in (("edit", _("Change")), ("delete", _("Delete")))
         )
         return cells.joined(*links, by=" ")
 
@@ -340,7 +340,7 @@ def view_edit(request: HttpRequest, reference: str) -> HttpResponse:
         )
         return _("The view is saved.")
 
-    return _dialog(request, reference, _("Edit {name}"), "console/access/saved_view_edit.html", do)
+    return _dialog(request, reference, _("Change {name}"), "console/access/saved_view_edit.html", do)
 
 
 @requires(_OWN, methods=("GET", "POST"))

@@ -434,10 +434,10 @@ def group_delete(request: HttpRequest, reference: str) -> HttpResponse:
     back, title = reverse("console:groups"), _("Delete {name}").format(name=group.name)
     shown = {
         "title": title,
-        "crumbs": [(back, _("Partner groups"))],
+        "crumbs": [(reverse("console:users"), _("Users")), (back, _("Partner groups"))],
         "back": back,
         "effects": [
-            _("Its partners stay as they are: {count} of them.").format(count=number(group.size)),  # type: ignore[attr-defined]
+            _("Its partners ({count}) stay as they are.").format(count=number(group.size)),  # type: ignore[attr-defined]
             _("It can be deleted only when no user, token or rule is limited to it."),
         ],
         "button": title,

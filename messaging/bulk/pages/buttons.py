@@ -79,7 +79,7 @@ def actions(request: HttpRequest, *names: str, labels: Mapping[str, str] = Mappi
     for name in names:
         action, __, decision = name.partition(":")
         verb = VERBS[action]
-        label, icon = (DELIVERY[decision].group_label, DELIVERY[decision].icon) if decision else (verb.label, verb.icon)
+        label, icon = (DELIVERY[decision].label, DELIVERY[decision].icon) if decision else (verb.label, verb.icon)
         missing = who.lacks(verb.scope)
         why_not = _("Needs the role {role}.").format(role=missing) if missing else ""
         found.append(BulkAction(name, labels.get(name, label), icon, why_not))
@@ -100,7 +100,7 @@ def verb_of(job: BulkJob) -> BulkVerb:
     where = "" if job.action == "settle_messages" else _("the trigger")
     return replace(
         verb,
-        label=choice.group_label,
+        label=choice.label,
         icon=choice.icon,
         effects=tuple(choice.effects(Many(job.total, where))),
         forever=choice.forever,

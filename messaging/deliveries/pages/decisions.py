@@ -51,7 +51,6 @@ class Choice:
 
     slug: str
     label: str
-    group_label: str
     icon: str
     colour: str
     effects: Callable[[Many], list[str]]
@@ -200,7 +199,6 @@ DELIVERY: Mapping[str, Choice] = {
     for choice in (
         Choice(
             "duplicate",
-            gettext_lazy("Processed already"),
             gettext_lazy("Mark as processed"),
             "check",
             "",
@@ -212,7 +210,6 @@ DELIVERY: Mapping[str, Choice] = {
         ),
         Choice(
             "resubmit",
-            gettext_lazy("Process now"),
             gettext_lazy("Process now"),
             "arrow-forward-up",
             "",
@@ -228,7 +225,6 @@ DELIVERY: Mapping[str, Choice] = {
         Choice(
             "ask",
             gettext_lazy("Ask the resolver"),
-            gettext_lazy("Ask the resolver"),
             "message-question",
             "",
             _ask,
@@ -238,8 +234,7 @@ DELIVERY: Mapping[str, Choice] = {
         ),
         Choice(
             "later",
-            gettext_lazy("Later"),
-            gettext_lazy("Later"),
+            gettext_lazy("Put off"),
             "bell",
             "",
             _later,
@@ -254,7 +249,6 @@ MESSAGE: Mapping[str, Choice] = {
     for choice in (
         Choice(
             "delivered",
-            gettext_lazy("Partner has it"),
             gettext_lazy("Mark as delivered"),
             "check",
             "",
@@ -267,7 +261,6 @@ MESSAGE: Mapping[str, Choice] = {
         Choice(
             "resubmit",
             gettext_lazy("Send as new"),
-            gettext_lazy("Send as new"),
             "arrow-forward-up",
             "",
             _send_anew,
@@ -278,8 +271,7 @@ MESSAGE: Mapping[str, Choice] = {
         ),
         Choice(
             "later",
-            gettext_lazy("Later"),
-            gettext_lazy("Later"),
+            gettext_lazy("Put off"),
             "bell",
             "",
             _later,

@@ -190,8 +190,7 @@ def answer_group(request: HttpRequest, answer: str) -> HttpResponse:
         "template": "console/deliveries/doubt_answer.html",
         "title": _("In doubt: {reason}").format(reason=label),
         "crumbs": ((f"{reverse('console:in-doubt')}?tab=outbound", _("In doubt")),),
-        "heading": label,
-        "about": _("the partners’ answer"),
+        "heading": _("The partners’ answer: {answer}").format(answer=inside(label)),
         "answer": found,
         "group": group,
         "row": _answer_row(request, group, now) if group else None,
@@ -321,7 +320,7 @@ def _buttons(request: HttpRequest, group: Group) -> list[ChoiceButton]:
     who = person(request)
     found = []
     for choice in _suggested(group) if group.count else ():
-        label = f"{choice.group_label} ({number(group.count)})" if group.count > 1 else choice.label
+        label = f"{choice.label} ({number(group.count)})" if group.count > 1 else choice.label
         found.append(button(who, choice, group.href(choice.slug), group.possible(choice.slug), label))
     return found
 
@@ -339,7 +338,7 @@ def _answer_row(request: HttpRequest, group: in_doubt.AnswerGroup, now: datetime
     if group.suggestion:
         choice = MESSAGE[group.suggestion]
         href = reverse("console:doubt-answer-settle", args=[group.answer, choice.slug])
-        offered = button(person(request), choice, href, label=f"{choice.group_label} ({number(group.count)})")
+        offered = button(person(request), choice, href, label=f"{choice.label} ({number(group.count)})")
     return {"group": group, "level": in_doubt.age(group.oldest_at, now), "button": offered}
 
 

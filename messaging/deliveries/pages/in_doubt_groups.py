@@ -202,11 +202,11 @@ def settle_group(request: HttpRequest, group: Group, decision: str) -> HttpRespo
             )
             effects.append(put_off.format(count=number(group.later)))
         above = "triggers" if group.action == "redeliver_failed" else "in-doubt"
-        doing = _("{what}: {which}").format(what=choice.group_label, which=number(group.count))
+        doing = _("{what}: {which}").format(what=choice.label, which=number(group.count))
         return {
             "group": group,
             "action": group.href(choice.slug),
-            "title": choice.group_label,
+            "title": choice.label,
             "question": doing,
             "crumbs": (
                 (reverse(f"console:{above}"), _("Triggers") if above == "triggers" else _("In doubt")),

@@ -262,7 +262,9 @@ def _since(row: Any) -> SafeString:
 def _matter(row: Any) -> SafeString:
     if not row.diagnosis.cause:
         return cells.span("text-soft", capfirst(row.diagnosis.short))
-    asked = format_html(_("monitor asked {when}"), when=until(row.diagnosis.next_at)) if row.diagnosis.next_at else ""
+    asked = (
+        format_html(_("monitor is asked {when}"), when=until(row.diagnosis.next_at)) if row.diagnosis.next_at else ""
+    )
     return cells.joined(cells.span("strong", row.diagnosis.cause.label), cells.below(asked))
 
 

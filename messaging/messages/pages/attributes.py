@@ -72,7 +72,7 @@ PAGES = Pages(
         columns=(
             Column(gettext_lazy("Attribute"), _name),
             Column(gettext_lazy("Taken from"), _from),
-            Column(gettext_lazy("Of"), documents_of),
+            Column(gettext_lazy("Applies to"), documents_of),
             Column(gettext_lazy("Search"), _search),
             Column(gettext_lazy("State"), _state),
             Column(gettext_lazy("Delete"), _delete, "verb"),

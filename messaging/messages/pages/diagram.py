@@ -228,6 +228,8 @@ def shape(sheet: Sheet, places: Mapping[str, int], step: Step, day: date | None,
         head = f"{stop + 9 * way},{y} {stop},{y - 4} {stop},{y + 4}"
     # Close to the lane that is not the hub's: there it does not lie on other lifelines.
     label_x = max(begin, end) - sheet.gap // 2 if begin != end else begin
+    if cross and abs(end - begin) <= sheet.gap:
+        label_x = (begin + stop) // 2  # not on the cross
     label = _cut(step.label + (f" ×{step.repeated}" if step.repeated > 1 else ""), sheet.label)
     result = _cut(_result(step), sheet.result)
     return Shape(step, y, label, label_x, (begin, stop), box, day, result, head, cross, bar, _href(step))

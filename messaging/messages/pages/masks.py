@@ -95,7 +95,7 @@ PAGES = Pages(
         columns=(
             Column(gettext_lazy("Name"), _name),
             Column(gettext_lazy("Covers"), _covers),
-            Column(gettext_lazy("Of"), documents_of),
+            Column(gettext_lazy("Applies to"), documents_of),
             Column(
                 gettext_lazy("Seen by"),
                 lambda rule: Role.ADMIN.value if rule.visible_to == Role.ADMIN else _("operator and above"),

@@ -246,7 +246,7 @@ PAGES = SchemaPages(
         columns=(
             Column(gettext_lazy("Schema"), _name),
             Column(gettext_lazy("Documents"), lambda rule: MaskKind(rule.kind).label),
-            Column(gettext_lazy("Of"), documents_of),
+            Column(gettext_lazy("Applies to"), documents_of),
             Column(gettext_lazy("Submitted"), lambda rule: _then(rule.on_submission)),
             Column(gettext_lazy("Received"), lambda rule: _then(rule.on_receipt)),
             Column(gettext_lazy("State"), _state),

@@ -29,6 +29,7 @@ from messaging.notifications.pages.webhooks import by_subject
 from messaging.notifications.services import notifying
 from messaging.notifications.services import rules as services
 from messaging.notifications.services.rules import NOTIFIABLE, RuleFields, described
+from messaging.notifications.services.texts import event_name
 from messaging.templatetags.hub import ago, icon, until
 from messaging.templatetags.hub import state as state_of
 from partners.fields import duration, read_duration
@@ -83,6 +84,11 @@ def whom(rule: NotificationRule) -> str:
     return str(rule.endpoint or ", ".join(rule.recipients) or rule.get_channel_display())
 
 
+def _events(rule: NotificationRule) -> str:
+    """What is reported, in words."""
+    return ", ".join(map(event_name, rule.events))
+
+
 def _only(rule: NotificationRule) -> str:
     least = "" if rule.least == Severity.INFO else inside(Severity(rule.least).label)
     of = _("partners of {name}").format(name=rule.group.name) if rule.group else ""
@@ -95,7 +101,7 @@ _RULES = (
         lambda rule: cells.link(cells.to("notification-rule", rule.public_id), rule.name, "strong", data_open=True),
     ),
     Column(gettext_lazy("State"), _switch),
-    Column(gettext_lazy("Events"), lambda rule: ", ".join(rule.events)),
+    Column(gettext_lazy("Events"), _events),
     Column(gettext_lazy("Only"), _only),
     Column(gettext_lazy("Recipients"), lambda rule: whom(rule)),
 )
@@ -129,7 +135,13 @@ def rule_page(request: HttpRequest, reference: str) -> HttpResponse:
     rule = _found(reference)
     found = selectors.notifications(rule_id=rule.pk)
     context = keyset_page(request, f"console.notification-rule.{rule.pk}", found, order=("-id",), filters={})
-    context |= {"rule": rule, "window": duration(rule.window), "no_mail": not mailing.is_set_up(), "whom": whom(rule)}
+    context |= {
+        "rule": rule,
+        "events": _events(rule),
+        "window": duration(rule.window),
+        "no_mail": not mailing.is_set_up(),
+        "whom": whom(rule),
+    }
     context["escalates"] = duration(rule.escalate_after)
     context["table"] = _told(context["rows"], one_rule=True)
     return page(request, "console/notifications/notification_rule.html", context)
@@ -295,7 +307,7 @@ def _form(
         "texts": texts,
         "errors": errors or [],
         "given": request.POST,
-        "kinds": by_subject(NOTIFIABLE),
+        "kinds": [(about, [(one, event_name(one)) for one in kinds]) for about, kinds in by_subject(NOTIFIABLE)],
         "groups": list(PartnerGroup.objects.order_by("name")[:_MOST_CHOICES]),
         "endpoints": list(selectors.webhook_endpoints().order_by("id")[:_MOST_CHOICES]),
         "channels": NotificationChannel.choices,

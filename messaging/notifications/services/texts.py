@@ -31,6 +31,11 @@ _INCIDENTS: dict[str, str] = {
     "incident.resolved": gettext_lazy("{incident} resolved: {cause}"),
 }
 _WORDS: dict[str, str] = {
+    "incident.opened": gettext_lazy("Incident opened"),
+    "incident.acknowledged": gettext_lazy("Incident acknowledged"),
+    "incident.assigned": gettext_lazy("Incident assigned"),
+    "incident.snoozed": gettext_lazy("Incident snoozed"),
+    "incident.resolved": gettext_lazy("Incident resolved"),
     "pair.suspended": gettext_lazy("Pair suspended"),
     "pair.resumed": gettext_lazy("Pair resumed"),
     "pair.paused": gettext_lazy("Pair paused"),
@@ -106,6 +111,11 @@ class Happening:
         return f"{self.event.type}|{about or data.get('address') or 'hub'}|{self.cause}|{step}"[:200]
 
 
+def event_name(kind: str) -> str:
+    """Return what a type of event says, as people read it; the type itself where nobody is notified of it."""
+    return str(_WORDS.get(kind, kind))
+
+
 def _spoken(make: Callable[P, R]) -> Callable[P, R]:
     """In the language of the hub's mails, whoever makes it."""
 
@@ -128,7 +138,7 @@ def of(happening: Happening, rule: NotificationRule, *, folded_before: int) -> d
         title = _INCIDENTS[event.type].format(incident=incident, cause=causes.lookup(incident.cause).label)
         where = where or (incident.trigger.name if incident.trigger is not None else "")
     else:
-        title = str(_WORDS.get(event.type, event.type))
+        title = event_name(event.type)
         title = _("{what}: {cause}").format(what=title, cause=known.label) if known is not None else title
     subject = line(f"[{settings.RMHUB_ENVIRONMENT}] {title}{f', {where}' if where else ''}", 200)
     told = events.body(event)

@@ -194,7 +194,7 @@ def version_edit(request: HttpRequest, reference: str, number: int) -> HttpRespo
         return see_other(here)
 
     about = About(
-        _("Edit {agreement} v{number}").format(agreement=agreement.tpa_id, number=number),
+        _("Change {agreement} v{number}").format(agreement=agreement.tpa_id, number=number),
         _("Save version {number}").format(number=number),
         here,
         (agreements_crumb(), (f"{agreement.tpa_id} v{number}", here)),

@@ -398,6 +398,8 @@ class NewAgreementForm(TermsForm):
 
     def __init__(self, *args: Any, partner: Party, through: Party | None, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
+        for name in ("tpa_id", *self.ENDS):
+            self.fields[name].wanted = True  # type: ignore[attr-defined]
         ours = selectors.parties(is_own=True, archived=False)[:MOST_CHOICES]
         self.offer("own_party", [(one.public_id, one.name) for one in ours])
         self.offer("partner", [(partner.public_id, partner.name)])

@@ -207,7 +207,7 @@ def endpoint_edit(request: HttpRequest, reference: str) -> HttpResponse:
         _("Change endpoint {name}").format(name=endpoint.name),
         _("Change {name}").format(name=endpoint.name),
         here,
-        ((str(endpoint.party), resolve_url("console:partner", endpoint.party.public_id)), (endpoint.name, here)),
+        (*_party_crumbs(endpoint.party), (endpoint.name, here)),
         "endpoint",
         revision(endpoint),
         lambda: revision(endpoint_of(reference)),
@@ -259,7 +259,7 @@ def endpoint_certificates(request: HttpRequest, reference: str) -> HttpResponse:
         "form": form,
         "title": _("Certificates of {name}").format(name=endpoint.name),
         "heading": _("Replace certificates"),
-        "crumbs": [(resolve_url("console:partner", party.public_id), party), (here, endpoint.name)],
+        "crumbs": [*((href, name) for name, href in _party_crumbs(party)), (here, endpoint.name)],
         "endpoint": endpoint,
         "trusted": certificates.read(endpoint.trusted_certificates),
         "now": clock.now(),
@@ -339,6 +339,6 @@ def credential_revoke(request: HttpRequest, reference: str) -> HttpResponse:
         said = f"{now.get_kind_display()}: {now.get_direction_display()}."
         version = "revoked" if now.revoked_at else "valid"
         name = now.label or f"{now.party.name}: {now.get_kind_display()}"
-        return Subject({"credential_id": now.pk}, name, href, version, ((now.party.name, href),), said)
+        return Subject({"credential_id": now.pk}, name, href, version, _party_crumbs(now.party), said)
 
     return act(request, REVOKE, subject)

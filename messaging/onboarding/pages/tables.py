@@ -322,12 +322,12 @@ def probed(report: ProbeReport) -> list[tuple[dict[str, Any], str, str]]:
 
 def _verdict(step: dict[str, Any]) -> SafeString:
     if step["verdict"] == "ok":
-        return cells.joined(icon("circle-check"), _("passed"))
+        return cells.joined(icon("circle-check"), _("passed"), by=" ")
     if step["verdict"] == "failed":
-        return cells.span("text-bad", cells.joined(icon("alert-triangle"), _("failed")))
+        return cells.span("text-bad", cells.joined(icon("alert-triangle"), _("failed"), by=" "))
     if step["verdict"] == "warning":
-        return cells.joined(icon("info-circle"), _("check this"))
-    return cells.span("text-faint", cells.joined(icon("minus"), _("not run")))
+        return cells.joined(icon("info-circle"), _("check this"), by=" ")
+    return cells.span("text-faint", cells.joined(icon("minus"), _("not run"), by=" "))
 
 
 _STEPS = (

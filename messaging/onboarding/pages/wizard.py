@@ -22,7 +22,7 @@ from messaging.journal.audit import Actor
 from messaging.models import BenchReport, OnboardingDraft
 from messaging.onboarding import selectors
 from messaging.onboarding.pages import steps, tables
-from messaging.onboarding.pages.changing import Subject, act
+from messaging.onboarding.pages.changing import Subject, act, partners_crumb
 from messaging.onboarding.pages.forms import INVALID, REFUSED, Errors, reason_of, refusals
 from messaging.onboarding.pages.parties import SCOPE
 from messaging.onboarding.services import bench, bundle_format
@@ -321,7 +321,7 @@ def onboarding_discard(request: HttpRequest, reference: str) -> HttpResponse:
     def subject() -> Subject:
         draft = selectors.draft(reference)
         href = resolve_url("console:onboarding-step", draft.public_id, min(max(draft.step, 2), LAST))
-        crumbs = ((_("New partner"), resolve_url("console:onboarding-new")),)
+        crumbs = (partners_crumb(), (_("New partner"), resolve_url("console:onboarding-new")))
         return Subject({"draft_id": draft.pk}, draft.called, href, str(draft.version), crumbs)
 
     return act(request, DISCARD, subject, to=lambda: resolve_url("console:onboarding-new"))

@@ -278,7 +278,7 @@ def _trouble(row: CircuitRow) -> SafeString:
 
 def _try(row: CircuitRow) -> SafeString:
     key, what = row.circuit.public_id, _("Try now…") if row.is_open else _("Forget…")
-    said = cells.joined(icon("refresh"), what, cells.hidden(f" {row.circuit.address}"))
+    said = cells.joined(icon("refresh" if row.is_open else "x"), what, cells.hidden(f" {row.circuit.address}"))
     marks = {"id": f"try-{key}", "data_testid": "circuit-try", "data_dialog": True}
     return cells.link(cells.to("circuit-try", key), said, "btn btn-sm", **marks)
 

@@ -38,7 +38,7 @@ from rmhub.language import gettext_lazy, number
 SCOPE = "pipeline:run"
 ALL = "all"
 _EXPLAINED = {
-    ALL: gettext_lazy("Extract, then every report after it."),
+    ALL: gettext_lazy("The extract, then every report."),
     **{job: report.question for job, report in REPORTS.items()},
     PipelineJob.EXTRACT: gettext_lazy("Copies what is new from the message store to the lake."),
     PipelineJob.TIMING: gettext_lazy("Which Timeout, RetryInterval and Retries fit?"),
@@ -214,7 +214,7 @@ def run_start(request: HttpRequest) -> HttpResponse:
         chosen = given.get("job", ALL)
         href = reverse("console:pipeline-runs")
         return {
-            "title": _("Run"),
+            "title": _("Run the pipeline"),
             "crumbs": ((href, _("Pipeline")),),
             "href": href,
             "jobs": jobs,

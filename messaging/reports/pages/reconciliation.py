@@ -198,8 +198,11 @@ def log_open_incidents(request: HttpRequest, reference: str) -> HttpResponse:
     words = dict(Verdict.choices)
     return _open_incidents(
         request,
-        _("Incidents of {log}").format(log=log.filename),
-        reverse("console:partner-log", args=[log.public_id]),
+        _("Create incidents from {log}").format(log=log.filename),
+        (
+            (reverse("console:partner-logs"), _("Reconciliation")),
+            (reverse("console:partner-log", args=[log.public_id]), log.filename),
+        ),
         [(one, words[one], row.verdicts[one]) for one in VERDICTS if row.verdicts.get(one)],
         row.published,
         lambda chosen, **why: log_incidents(log_id=log.pk, verdicts=chosen, **why),
@@ -216,8 +219,11 @@ def audit_incidents(request: HttpRequest) -> HttpResponse:
     words = dict(AuditKind.choices)
     return _open_incidents(
         request,
-        _("Incidents of the audit"),
-        reverse("console:report", args=[PipelineJob.AUDIT.value]),
+        _("Create incidents from the audit"),
+        (
+            (reverse("console:reports"), _("Reports")),
+            (reverse("console:report", args=[PipelineJob.AUDIT.value]), str(shown.report.title)),
+        ),
         [(one, words[one], counts[one][0]) for one in AUDIT_KINDS if one in counts],
         shown.run,
         lambda chosen, **why: actions.audit_incidents(kinds=chosen, **why),
@@ -227,12 +233,14 @@ def audit_incidents(request: HttpRequest) -> HttpResponse:
 def _open_incidents(
     request: HttpRequest,
     title: str,
-    back: str,
+    crumbs: Sequence[tuple[str, str]],
     kinds: Sequence[tuple[str, str, int]],
     run: PipelineRun | None,
     make: Callable[..., Opened],
 ) -> HttpResponse:
-    """The dialog that makes incidents of findings; `kinds`: value, words and count of each that was found."""
+    """The dialog that makes incidents of findings; `crumbs`: the way back; `kinds`: value, words and
+    count of each that was found.
+    """
     chosen = request.POST.getlist("kind") if request.method == "POST" else [one[0] for one in kinds]
 
     def do() -> HttpResponse:
@@ -255,7 +263,14 @@ def _open_incidents(
         notices.success(request, said)
         return see_other("console:incidents")
 
-    shown = {"title": title, "crumbs": ((back, _("Back")),), "href": back, "kinds": kinds, "chosen": chosen, "run": run}
+    shown = {
+        "title": title,
+        "crumbs": crumbs,
+        "href": crumbs[-1][0],
+        "kinds": kinds,
+        "chosen": chosen,
+        "run": run,
+    }
     return dialog(request, "console/reports/open_incidents_form.html", lambda: shown, do)
 
 

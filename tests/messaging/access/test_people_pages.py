@@ -17,6 +17,7 @@ from lxml import html
 from messaging.access.services import second_factor, sessions
 from messaging.entrance import throttling
 from messaging.models import Access, AuditEntry, LoginThrottle, SecondFactor, UserSession
+from messaging.templatetags.hub import browser as browser_name
 from partners import selectors
 from partners.models import PartnerGroup, Party
 from rmhub import clock
@@ -448,3 +449,27 @@ def test_a_pending_log_in_ends(monkeypatch: pytest.MonkeyPatch, time: FrozenCloc
     time.move(30)
     assert client.post("/login/code/", {"code": _code(secret)})["Location"] == "/login/"
     assert client.get("/").status_code == 302
+
+
+@pytest.mark.parametrize(
+    ("agent", "shown"),
+    [
+        (
+            "Mozilla/5.0 (X11; Linux x86_64) AppleWebKit/537.36 (KHTML, like Gecko) Chrome/150.0.0.0 Safari/537.36",
+            "Chrome 150, Linux",
+        ),
+        (
+            "Mozilla/5.0 (Windows NT 10.0; Win64; x64) AppleWebKit/537.36 Chrome/150.0.0.0 Safari/537.36 Edg/150.0.0.0",
+            "Edge 150, Windows",
+        ),
+        ("Mozilla/5.0 (Windows NT 10.0; Win64; x64; rv:140.0) Gecko/20100101 Firefox/140.0", "Firefox 140, Windows"),
+        (
+            "Mozilla/5.0 (iPhone; CPU iPhone OS 18_0 like Mac OS X) Version/18.0 Mobile/15E148 Safari/604.1",
+            "Safari 18, iPhone",
+        ),
+        ("curl/8.11.0", "curl/8.11.0"),
+        ("", ""),
+    ],
+)
+def test_a_session_names_the_browser_as_people_do(agent: str, shown: str) -> None:
+    assert browser_name(agent) == shown

@@ -15,6 +15,8 @@ from tests.messaging.console.pages import DOWNLOADS, PAGES
 from tests.messaging.console.scenes import World, browser
 
 pytestmark = pytest.mark.django_db
+# These lists are laid out in cells: a name outside of one stands beside its value, in any column.
+TORN = "//dl[contains(concat(' ', @class, ' '), ' grid-of-facts ') or starts-with(@class, 'facts')]/dt"
 
 
 def _pages(scene: World) -> dict[str, html.HtmlElement]:
@@ -57,6 +59,11 @@ def test_pages_are_fit_for_a_strict_csp_and_for_assistive_technology(scene: Worl
             assert set(reference.split()) <= ids, (name, reference)
         for form in page.xpath("//form[@method='post']"):
             assert form.xpath(".//input[@name='csrfmiddlewaretoken']"), name
+
+
+def test_a_fact_and_its_name_are_one_cell(scene: World) -> None:
+    for name, page in _pages(scene).items():
+        assert not page.xpath(TORN), name
 
 
 def test_no_form_lists_partners_or_agreements(scene: World) -> None:

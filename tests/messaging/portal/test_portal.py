@@ -29,6 +29,7 @@ from rmhub.roles import ORDER, PORTAL, Role
 from tests.messaging.api.client import Api, make_token, make_user
 from tests.messaging.console.pages import PAGES, PORTAL_PAGES
 from tests.messaging.console.scenes import World, browser, delivered
+from tests.messaging.console.test_html import TORN
 from tests.messaging.console.test_languages import Marking, left, stored
 from tests.messaging.factories import PartnerSide, partner_side, submit
 from tests.messaging.onboarding.authority import FIXED, Authority
@@ -66,7 +67,9 @@ def test_they_see_their_messages_and_connection(scene: World) -> None:
     assert client.get("/")["Location"] == "/portal/"
     for page in PORTAL_PAGES:
         if page.get:
-            assert client.get(page.url(scene)).status_code == 200, page.name
+            answer = client.get(page.url(scene))
+            assert answer.status_code == 200, page.name
+            assert not html.fromstring(answer.content).xpath(TORN), page.name
     listed = client.get("/portal/messages/").content.decode()
     assert scene.outbound.public_id in listed
     assert "From us to you" in listed
