@@ -197,8 +197,6 @@ def _final_receipt(item: Receipt, message: Message, pair: Pair, group: _Group) -
         )
         flight.end(ending, group.now, number, bridge=found.bridge)
         message.state, message.cause, message.cause_detail = found.state, found.cause, said
-        if delivered:
-            pair.done += 1
     else:
         _end(message, found, said, pair, group)
     return ""

@@ -288,7 +288,8 @@ def _left(flight: Flight) -> tuple[list[tuple[Row, Happened]], list[tuple[Ending
             ending = EXPIRED if act.do is Do.EXPIRE else flight.endings[row.number]
             left.append((row, ending.happened))
             row.cause, row.detail = ending.cause, ending.detail or _sent(row)
-            ended.setdefault(id(ending), (ending, []))[1].append(row)
+            if ending.happened is not Happened.ACKNOWLEDGED:  # that is told with what an order acknowledgement ends
+                ended.setdefault(id(ending), (ending, []))[1].append(row)
         else:
             continue
         del flight.rows[act.number]

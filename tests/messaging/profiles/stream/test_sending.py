@@ -652,6 +652,19 @@ def test_m35_with_a_final_receipt_agreed_a_message_is_confirmed_by_it(wire: Link
     )
 
 
+def test_a_final_receipt_that_comes_before_the_order_acknowledgement_counts_once(wire: Link) -> None:
+    side = stream_side(final_receipt=True)
+    first, second = submit(side, 2)
+    work()
+    assert finalise(side, first, ACK_RECEIVE) == 202
+    assert (states([first, second]), side.outbound.done) == (["delivered", "awaiting_ack"], 1)
+    assert types_of(first).count("message.delivered") == 1
+    acknowledge(side, 2)
+    finalise(side, second, ACK_RECEIVE)
+    assert (states([first, second]), side.outbound.done) == (["delivered", "delivered"], 2)
+    assert [types_of(one).count("message.delivered") for one in (first, second)] == [1, 1]
+
+
 def test_m35_without_a_final_receipt_agreed_the_order_acknowledgement_is_the_end(wire: Link) -> None:
     side = stream_side()
     [message] = submit(side)
