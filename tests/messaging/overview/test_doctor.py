@@ -169,7 +169,8 @@ def test_a_log_that_cannot_be_archived_is_a_failure(monkeypatch: pytest.MonkeyPa
 def test_standby_servers_that_commits_do_not_wait_for(
     monkeypatch: pytest.MonkeyPatch, count: int, names: str, said: str, state: State
 ) -> None:
-    answer(monkeypatch, synchronous_standby_names=names, synchronous_commit="on")
+    server = {"synchronous_standby_names": names, "synchronous_commit": "on"}
+    monkeypatch.setattr(database, "_setting", lambda name: server[name])
     monkeypatch.setattr(database, "_one", lambda asked: (count,))
     assert said in found("standby servers")[state]
 
