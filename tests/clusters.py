@@ -107,7 +107,7 @@ class Server:
 
     def base_backup(self, home: Path, *options: str) -> Server:
         """Another server with a copy of these data, not started."""
-        home.mkdir(mode=0o711)
+        _make_home(home)
         state = replace(self.state, home=home, postgres_port=free_ports(1)[0])
         identity = servers_identity()
         make_private(postgres.data_folder(home), identity)
@@ -124,15 +124,20 @@ class Server:
         return Server(state, self.programs, dict(WAITS))
 
 
+def _make_home(home: Path) -> None:
+    home.mkdir()
+    home.chmod(0o711)  # whatever the umask says
+
+
 @contextmanager
 def primary(settings: Callable[[Path], Mapping[str, str]] = lambda folder: {}) -> Iterator[tuple[Server, Path]]:
     """A server that runs, and a folder for others beside it; `settings` are told that folder."""
     folder = Path(tempfile.mkdtemp(prefix="rmhub-clusters-"))
     with ExitStack() as stack:
         stack.callback(shutil.rmtree, folder, ignore_errors=True)
-        folder.chmod(0o711)
+        folder.chmod(0o711)  # the servers run as another user when we are root
         home, identity = folder / "first", servers_identity()
-        home.mkdir(mode=0o711)
+        _make_home(home)
         state = State(home, throwaway=True, postgres_port=free_ports(1)[0])
         programs = postgres.find_programs(folder, identity, lambda line: None)
         postgres.create_cluster(state, programs, identity)
