@@ -239,9 +239,10 @@ class DatabaseWrapper(base.DatabaseWrapper):
         return params
 
     def _open(self) -> psycopg.Connection[Any]:
+        before = _timeline
         made: psycopg.Connection[Any] = psycopg.connect(**{**self.get_connection_params(), "autocommit": True})
         self._configure_connection(made)  # type: ignore[attr-defined]
-        _compare(made)
+        _compare(before, made)
         return made
 
 
@@ -256,19 +257,19 @@ def timeline() -> int:
     return _timeline
 
 
-def _compare(made: psycopg.Connection[Any]) -> None:
-    """Closes a connection to another timeline, once: nothing is done there before somebody has looked what is missing
-    (messaging/engine/memory.py). Raises FailedOver.
+def _compare(before: int, made: psycopg.Connection[Any]) -> None:
+    """Closes a connection to another timeline than that of `before` it was asked for: what was begun on the old server
+    is broken off, and whoever begins anew looks first what is missing (messaging/engine/memory.py). Raises FailedOver.
     """
     global _timeline
     try:
         row = made.execute(f"SELECT {TIMELINE}").fetchone()
     except psycopg.Error:  # a standby, or a server that is not quite PostgreSQL
         return
-    before, _timeline = _timeline, int(row[0]) if row else 0
-    if before and before != _timeline:
+    _timeline = found = int(row[0]) if row else 0
+    if before and before != found:
         made.close()
-        raise FailedOver(f"another server has taken over: the database is on timeline {_timeline} now")
+        raise FailedOver(f"another server has taken over: the database is on timeline {found} now")
 
 
 def give_back() -> None:
