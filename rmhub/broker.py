@@ -104,8 +104,9 @@ def client(url: str, **options: Any) -> redis.Redis:
     if not is_sentinel(url):
         return redis.Redis.from_url(url, **options)
     known = sentinels(url)
-    asked = Sentinel(known.addresses, sentinel_kwargs={**known.sentinel(), **options}, **known.server(), **options)
-    found: redis.Redis = asked.master_for(known.master_name)
+    looks = {**known.sentinel(), **options}
+    asked = Sentinel(known.addresses, sentinel_kwargs=looks, **known.server(), **options)  # type: ignore[no-untyped-call]
+    found: redis.Redis = asked.master_for(known.master_name)  # type: ignore[no-untyped-call]
     return found
 
 
