@@ -12,6 +12,7 @@ from django.db import transaction
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
+from rmhub import broker
 from rmhub.celery import app
 
 log = logging.getLogger(__name__)
@@ -45,7 +46,7 @@ def valkey() -> redis.Redis:
         if _client is None:
             # One more try at once, for a connection that the broker closed meanwhile; the client's own default is
             # three with seconds in between.
-            _client = redis.Redis.from_url(
+            _client = broker.client(
                 settings.REDIS_URL, socket_timeout=1, socket_connect_timeout=1, retry=Retry(NoBackoff(), 1)
             )
         return _client
@@ -60,7 +61,7 @@ def failed(what: str, task: str, error: Exception) -> None:
     """Logs it, and leaves the broker alone for a moment."""
     global _down_until
     _down_until = time.monotonic() + _PAUSE_SECONDS
-    log.warning(what, extra={"action": "wake_failed", "task": task, "error": str(error)[:200]})
+    log.warning(what, extra={"action": "wake_failed", "task": task, "error": broker.said(error)[:200]})
 
 
 def wake(task: str) -> None:

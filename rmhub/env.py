@@ -24,6 +24,8 @@ from cryptography.fernet import Fernet
 from django.core.exceptions import ImproperlyConfigured
 from psycopg import conninfo
 
+from rmhub import broker
+
 _TRUE, _FALSE = {"1", "true", "yes", "on"}, {"0", "false", "no", "off", ""}
 _HOST = re.compile(r"\*|\.?[A-Za-z0-9_](?:[A-Za-z0-9_.-]*[A-Za-z0-9_])?\.?|\[[0-9A-Fa-f:.]+\]")
 _asked: set[str] = set()  # names that a setting was read from
@@ -173,6 +175,19 @@ def env_url(name: str, default: str, schemes: Iterable[str]) -> str:
 
 
 @_gathered
+def env_broker(name: str, default: str) -> str:
+    """The broker's URL (rmhub/broker.py). Raises ImproperlyConfigured; shows no password."""
+    text = env_str(name, default)
+    if not broker.is_sentinel(text):
+        return env_url(name, default, ("redis", "rediss", *broker.SCHEMES))
+    try:
+        broker.sentinels(text)
+    except ValueError as error:
+        raise ImproperlyConfigured(f"{name}: {error}") from error
+    return text
+
+
+@_gathered
 def env_apps(name: str) -> list[str]:
     """Django apps. Raises ImproperlyConfigured for one that cannot be found."""
     apps = env_list(name)
@@ -262,13 +277,21 @@ def env_database(name: str, default: str) -> dict[str, Any]:
     return database_from_url(env_str(name, default))
 
 
+# What libpq would refuse only when it connects (PostgreSQL documentation, 34.1.2).
+_SSL_MODES = ("disable", "allow", "prefer", "require", "verify-ca", "verify-full")
+_WRITABLE = ("read-write", "primary")
+_SECONDS = ("connect_timeout", "keepalives", "keepalives_idle", "keepalives_interval", "keepalives_count")
+_TLS_FILES = ("sslrootcert", "sslcert", "sslkey", "sslcrl")
+
+
 def database_from_url(url: str) -> dict[str, Any]:
     """Return Django's DATABASES entry for `postgresql://user:password@host:port/name?parameter=value`.
 
     libpq's own rules hold: several hosts with their ports, and every parameter that it knows (sslmode,
     target_session_attrs ...; PostgreSQL documentation, 34.1.1). They stand in OPTIONS, where Django hands them on.
-    Raises ImproperlyConfigured for another scheme (PostgreSQL is the only dialect), for parameters that libpq does
-    not know, and without a database's name; shows no password.
+    Of several hosts the one that takes writes is meant. Raises ImproperlyConfigured for another scheme (PostgreSQL is
+    the only dialect), for parameters that libpq does not know or that lead to a server without writes, for values that
+    it would refuse at the first connection, and without a database's name; shows no password.
     """
     scheme = url.partition("://")[0]
     if scheme not in {"postgres", "postgresql"}:
@@ -282,15 +305,52 @@ def database_from_url(url: str) -> dict[str, Any]:
         raise ImproperlyConfigured("DATABASE_URL names no database: postgresql://user:password@host:5432/name")
     if not all(0 < port < 65_536 for port in ports):
         raise ImproperlyConfigured("DATABASE_URL: a port is a number from 1 to 65535")
+    wrong = _wrong_hosts(found) or _wrong_value(found)
+    if wrong:
+        raise ImproperlyConfigured(f"DATABASE_URL: {wrong}")
+    several = "," in str(found.get("host") or found.get("hostaddr") or "")
     return {
         "ENGINE": "rmhub.postgresql",
         "NAME": found.pop("dbname"),
         "USER": found.pop("user", ""),
         "PASSWORD": found.pop("password", ""),
         "HOST": found.pop("host", ""),
-        "PORT": str(found.pop("port", None) or 5432),
-        "OPTIONS": found,
+        "PORT": ",".join(port or "5432" for port in str(found.pop("port", "")).split(",")),
+        "OPTIONS": {**({"target_session_attrs": "read-write"} if several else {}), **found},
     }
+
+
+def _wrong_hosts(found: dict[str, Any]) -> str:
+    """What is wrong with the list of servers; "" = nothing."""
+    hosts = str(found.get("host") or found.get("hostaddr") or "").split(",")
+    ports = str(found.get("port") or "").split(",")
+    if len(hosts) > 1 and not all(hosts):
+        return "a host between the commas has no name"
+    if len(ports) not in (1, len(hosts)):
+        return f"{len(hosts)} hosts and {len(ports)} ports: give each host its own, or one port for all"
+    wanted = found.get("target_session_attrs")
+    if wanted and wanted not in (*_WRITABLE, *(("any",) if len(hosts) == 1 else ())):
+        return f"target_session_attrs={wanted}: the hub writes, so it can only be read-write or primary"
+    return ""
+
+
+def _wrong_value(found: dict[str, Any]) -> str:
+    """Which parameter has a value that libpq would refuse at the first connection; "" = none."""
+    mode = found.get("sslmode")
+    if mode is not None and mode not in _SSL_MODES:
+        return f"sslmode={mode} is not one of {', '.join(_SSL_MODES)}"
+    for name in _SECONDS:
+        if name in found and not re.fullmatch(r"[0-9]{1,6}", str(found[name])):
+            return f"{name}={found[name]} is not a whole number"
+    for name in _TLS_FILES:
+        path = found.get(name)
+        if path and not (name == "sslrootcert" and path == "system"):
+            try:
+                with open(path, "rb"):
+                    pass
+            except OSError as error:
+                return f"{name}={path} cannot be read: {error.strerror}"
+    return ""
 
 
 def _without_password(text: str, url: str) -> str:

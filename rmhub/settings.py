@@ -8,11 +8,13 @@ from urllib.parse import urlsplit
 
 from csp.constants import NONE, SELF
 
+from rmhub import broker
 from rmhub.env import (
     contradiction,
     env_amount,
     env_apps,
     env_bool,
+    env_broker,
     env_choice,
     env_database,
     env_file,
@@ -169,7 +171,7 @@ _database["OPTIONS"] = {
     "prepare_threshold": env_int("RMHUB_PREPARE_THRESHOLD", 3, minimum=0) or None,
     **_database["OPTIONS"],
 }
-REDIS_URL = env_url("REDIS_URL", "redis://127.0.0.1:1/0", ("redis", "rediss"))
+REDIS_URL = env_broker("REDIS_URL", "redis://127.0.0.1:1/0")
 
 AUTH_PASSWORD_VALIDATORS = [
     {"NAME": "django.contrib.auth.password_validation.MinimumLengthValidator", "OPTIONS": {"min_length": 12}},
@@ -277,7 +279,8 @@ RMHUB_METRICS_LISTEN = env_listen("RMHUB_METRICS_LISTEN")
 RMHUB_WEBHOOK_ALLOW_PRIVATE = env_bool("RMHUB_WEBHOOK_ALLOW_PRIVATE", False)
 
 # ---- Celery: the broker only wakes workers; the database holds what is due ----
-CELERY_BROKER_URL = REDIS_URL
+CELERY_BROKER_URL = broker.celery_url(REDIS_URL)
+CELERY_BROKER_USE_SSL = broker.celery_tls(REDIS_URL)
 CELERY_TIMEZONE = "UTC"
 CELERY_TASK_IGNORE_RESULT = True
 CELERY_TASK_ACKS_LATE = True
@@ -287,13 +290,14 @@ CELERY_WORKER_PREFETCH_MULTIPLIER = 1
 CELERY_WORKER_HIJACK_ROOT_LOGGER = False
 CELERY_BROKER_CONNECTION_RETRY_ON_STARTUP = True
 CELERY_BROKER_CONNECTION_MAX_RETRIES = None  # a worker works without a broker, however long that is away
+_broker_timeouts = {"socket_timeout": 10, "socket_connect_timeout": 5}
 CELERY_BROKER_TRANSPORT_OPTIONS = {
     "visibility_timeout": 300,
     "unacked_restore_interval": 5,
     "unacked_restore_throttle": 1,
-    "socket_timeout": 10,
-    "socket_connect_timeout": 5,
+    **_broker_timeouts,
     "retry_on_timeout": True,
+    **broker.celery_options(REDIS_URL, _broker_timeouts),
 }
 CELERY_TASK_PUBLISH_RETRY = False
 CELERY_WORKER_ENABLE_REMOTE_CONTROL = False

@@ -31,7 +31,7 @@ from messaging import dispatch
 from messaging.claim import WITHHELD, Job, JobKind, parcel
 from messaging.models import Transmission
 from partners import registry
-from rmhub import clock
+from rmhub import broker, clock
 from rmhub.ids import public_id
 from rmhub.postgresql.base import give_back
 
@@ -261,7 +261,7 @@ class Mailbox:
         self._take = take
         self._over = threading.Event()
         self._said_at = float("-inf")
-        self._client = redis.Redis.from_url(settings.REDIS_URL, socket_timeout=5, socket_connect_timeout=1)
+        self._client = broker.client(settings.REDIS_URL, socket_timeout=5, socket_connect_timeout=1)
         self._thread = threading.Thread(target=self._run, name="mailbox", daemon=True)
 
     def start(self) -> None:

@@ -2,7 +2,10 @@
 
 The row says it; a file of the store folder holds the same epoch and heartbeat. The row is written first, so a file that
 is newer than the row, or of another epoch, or without a row means: this database is not what it was. The file names the
-table's object id too: a dump that was read back has made the tables anew, however short before it was taken.
+table's object id too: a dump that was read back has made the tables anew, however short before it was taken. And it
+names the timeline of the write-ahead log, and whether a standby confirmed each commit: a standby that has taken over
+writes a new timeline, and without that confirmation it may lack what was committed last (PostgreSQL documentation,
+25.3.6 and 26.2.8).
 """
 
 from __future__ import annotations
@@ -21,7 +24,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from django.conf import settings
-from django.db import connection, transaction
+from django.db import NotSupportedError, ProgrammingError, connection, transaction
 from django.db.migrations.recorder import MigrationRecorder
 from django.db.models import Max
 
@@ -36,7 +39,7 @@ from messaging.protocol.memory import Memory, horizon, start_after_loss
 from partners.terms import Terms
 from rmhub import clock
 from rmhub.ids import uuid7
-from rmhub.postgresql.base import give_back, locked
+from rmhub.postgresql.base import TIMELINE, give_back, locked, timeline
 
 log = logging.getLogger(__name__)
 
@@ -49,6 +52,7 @@ _LEAST_SKEW = 300
 
 # What this process saw last. A row that is older, or another one, was put there by somebody who restored a backup.
 _seen: tuple[uuid.UUID, datetime] | None = None
+_seen_timeline = 0
 _looked_at: float | None = None
 LOOK_SECONDS = 2.0
 
@@ -64,6 +68,16 @@ class _Note:
     epoch: uuid.UUID
     heartbeat: datetime
     tables: str = ""  # "" in a file of an older version
+    timeline: int = 0  # 0 in a file of an older version, and where the server does not tell
+    synchronous: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class _Server:
+    """What tells a standby that has taken over. `synchronous`: whether commits wait for one."""
+
+    timeline: int
+    synchronous: bool
 
 
 def look() -> None:
@@ -74,14 +88,16 @@ def look() -> None:
     """
     global _looked_at
     at = time.monotonic()
-    if _looked_at is not None and at - _looked_at < LOOK_SECONDS:
+    if _looked_at is not None and at - _looked_at < LOOK_SECONDS and timeline() in (0, _seen_timeline):
         return
     try:
         ready(clock.now())
+        if _server().timeline != _seen_timeline:
+            check(clock.now())
     except OSError:
         # A full disk takes no note, which is no loss.
         row, note = MemoryEpoch.objects.first(), _read()
-        if row is None or note is None or _lost(row, note):
+        if row is None or note is None or _lost(row, note, _server()):
             raise
         log.exception("the heartbeat of the memory cannot be noted", extra={"action": "epoch_file"})
     _looked_at = at
@@ -121,14 +137,14 @@ def check(now: datetime) -> MemoryEpoch:
     The heartbeat of both becomes `now`, or stays where it is when the clock was set back. Call outside of transactions.
     """
     with _alone():
-        note = _read()
+        note, server = _read(), _server()
         with transaction.atomic():
             row = MemoryEpoch.objects.select_for_update().first()
             reason = ""
             if row is None and note is None:
                 row = _first(now)
             else:
-                reason = _lost(row, note)
+                reason = _lost(row, note, server)
                 if reason:
                     row = _start_again(row, note, reason, now, SYSTEM)
             assert row is not None
@@ -137,7 +153,12 @@ def check(now: datetime) -> MemoryEpoch:
                 row.save(update_fields=["heartbeat"])
         if reason:
             _tell_profiles(now)
-        _note_down(row)
+        elif note is not None and 0 < note.timeline < server.timeline:
+            log.warning(
+                "the database has failed over, and nothing is lost: commits had waited for a standby",
+                extra={"action": "database_failed_over", "timeline": server.timeline},
+            )
+        _note_down(row, server)
     return row
 
 
@@ -156,7 +177,7 @@ def lost(now: datetime, *, reason: str, actor: Actor) -> MemoryEpoch:
         with transaction.atomic():
             row = _start_again(MemoryEpoch.objects.select_for_update().first(), _read(), reason, now, actor)
         _tell_profiles(now)
-        _note_down(row)
+        _note_down(row, _server())
     return row
 
 
@@ -173,7 +194,7 @@ def _alone() -> Iterator[None]:
         yield
 
 
-def _lost(row: MemoryEpoch | None, note: _Note | None) -> str:
+def _lost(row: MemoryEpoch | None, note: _Note | None, server: _Server) -> str:
     """How it shows that ids were lost; empty when they were not. A clean restart must not look like a loss."""
     if row is None:
         return "The database holds no memory, but the store folder says that there was one."
@@ -189,6 +210,8 @@ def _lost(row: MemoryEpoch | None, note: _Note | None) -> str:
             f"The database is as of {row.heartbeat:%Y-%m-%d %H:%M:%S} UTC, but was in use until"
             f" {latest:%Y-%m-%d %H:%M:%S} UTC: it was restored from a backup."
         )
+    if 0 < note.timeline < server.timeline and not note.synchronous:
+        return "The database failed over, and no standby had confirmed each commit: the last ones may be missing."
     return ""
 
 
@@ -249,6 +272,18 @@ def _tables() -> str:
     return f"{database}/{table}"
 
 
+def _server() -> _Server:
+    """Ask PostgreSQL for its timeline. Call outside of transactions: what is not quite PostgreSQL does not know it."""
+    waits = "current_setting('synchronous_standby_names') <> ''"
+    how = "current_setting('synchronous_commit') NOT IN ('off', 'local')"
+    with connection.cursor() as cursor:
+        try:
+            cursor.execute(f"SELECT {TIMELINE}, {waits} AND {how}")
+            return _Server(*cursor.fetchone())
+        except (NotSupportedError, ProgrammingError):
+            return _Server(0, False)
+
+
 def _midnight(instant: datetime) -> datetime:
     return instant.astimezone(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
 
@@ -257,8 +292,13 @@ def _read() -> _Note | None:
     path = Path(settings.RMHUB_STORE_DIR) / FILE
     try:
         values = json.loads(path.read_text())
-        tables = str(values.get("tables", ""))
-        return _Note(uuid.UUID(values["epoch"]), datetime.fromisoformat(values["heartbeat"]), tables)
+        return _Note(
+            uuid.UUID(values["epoch"]),
+            datetime.fromisoformat(values["heartbeat"]),
+            str(values.get("tables", "")),
+            int(values.get("timeline", 0)),
+            bool(values.get("synchronous", False)),
+        )
     except FileNotFoundError:
         return None
     except (ValueError, KeyError, TypeError) as error:
@@ -268,8 +308,10 @@ def _read() -> _Note | None:
         return None
 
 
-def _note_down(row: MemoryEpoch) -> None:
+def _note_down(row: MemoryEpoch, server: _Server) -> None:
     """Writes what is committed into the file."""
+    global _seen_timeline
+    _seen_timeline = server.timeline  # also when it cannot be written
     folder = Path(settings.RMHUB_STORE_DIR)
     folder.mkdir(parents=True, exist_ok=True)
     noted = {
@@ -277,6 +319,8 @@ def _note_down(row: MemoryEpoch) -> None:
         "heartbeat": row.heartbeat.isoformat(),
         "memory_start": row.memory_start.isoformat(),
         "tables": _tables(),
+        "timeline": server.timeline,
+        "synchronous": server.synchronous,
     }
     handle, temporary = tempfile.mkstemp(dir=folder, prefix=".epoch-")
     try:
@@ -300,6 +344,7 @@ def _saw(row: MemoryEpoch) -> None:
 
 def reset() -> None:
     """Forgets what this process has seen (tests)."""
-    global _seen, _looked_at
+    global _seen, _seen_timeline, _looked_at
     _seen = _looked_at = None
+    _seen_timeline = 0
     handover.forget()

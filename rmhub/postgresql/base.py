@@ -39,6 +39,10 @@ class NoneFree(psycopg.OperationalError):
     """All connections of this process have been in use for too long."""
 
 
+class FailedOver(psycopg.OperationalError):
+    """Another server has taken over since this process last connected: whoever comes again is connected to it."""
+
+
 class _Patience(threading.local):
     """How long this thread waits for a connection, in seconds; `kept`: whether it may have one that is kept."""
 
@@ -235,9 +239,37 @@ class DatabaseWrapper(base.DatabaseWrapper):
         return params
 
     def _open(self) -> psycopg.Connection[Any]:
+        before = _timeline
         made: psycopg.Connection[Any] = psycopg.connect(**{**self.get_connection_params(), "autocommit": True})
         self._configure_connection(made)  # type: ignore[attr-defined]
+        _compare(before, made)
         return made
+
+
+# Of the write-ahead log that the server writes: a standby that takes over begins another one. The name of a file begins
+# with it; the control file knows it only after the next checkpoint (PostgreSQL documentation, 25.3.6).
+TIMELINE = "('x' || left(pg_walfile_name(pg_current_wal_lsn()), 8))::bit(32)::int"
+_timeline = 0
+
+
+def timeline() -> int:
+    """The timeline of the server to which this process last connected; 0 = it does not tell."""
+    return _timeline
+
+
+def _compare(before: int, made: psycopg.Connection[Any]) -> None:
+    """Closes a connection to another timeline than that of `before` it was asked for: what was begun on the old server
+    is broken off, and whoever begins anew looks first what is missing (messaging/engine/memory.py). Raises FailedOver.
+    """
+    global _timeline
+    try:
+        row = made.execute(f"SELECT {TIMELINE}").fetchone()
+    except psycopg.Error:  # a standby, or a server that is not quite PostgreSQL
+        return
+    _timeline = found = int(row[0]) if row else 0
+    if before and before != found:
+        made.close()
+        raise FailedOver(f"another server has taken over: the database is on timeline {found} now")
 
 
 def give_back() -> None:

@@ -289,6 +289,9 @@ def test_sparks_workers_reach_the_database_as_its_url_says(lake: Path, monkeypat
 
     options = {**connection.settings_dict["OPTIONS"], "sslmode": "verify-full", "target_session_attrs": "read-write"}
     monkeypatch.setitem(connection.settings_dict, "OPTIONS", options)
+    monkeypatch.setitem(connection.settings_dict, "HOST", "db1,db2")
+    monkeypatch.setitem(connection.settings_dict, "PORT", "5433,5434")
     found = conninfo_to_dict(query._dsn())
+    assert (found["host"], found["port"]) == ("db1,db2", "5433,5434")
     assert (found["sslmode"], found["target_session_attrs"]) == ("verify-full", "read-write")
     assert not {"prepare_threshold", "server_side_binding"} & set(found)

@@ -140,6 +140,22 @@ def test_x23_while_the_server_is_away_everybody_is_told_at_once_and_nothing_is_l
         assert server_pid()
 
 
+def test_nothing_is_done_on_a_server_that_took_over_before_somebody_has_looked(
+    bound: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server_pid()
+    here = base.timeline()
+    assert here >= 1
+    monkeypatch.setattr(base, "_timeline", here + 1)  # it was connected to another one
+    end_sessions()
+    connection.close()
+    with pytest.raises(OperationalError, match=f"taken over: the database is on timeline {here} now"):
+        server_pid()
+    assert base.timeline() == here
+    assert server_pid(), "whoever comes again is connected"
+    assert base.usage()["in_use"] == 1
+
+
 def test_whoever_waits_for_a_group_holds_no_connection(bound: int) -> None:
     """Else the one that does the work for all of them could get none."""
 

@@ -60,6 +60,11 @@ def python(tmp_path: Path, *arguments: str, **changed: str) -> subprocess.Comple
             "REDIS_URL: http://127.0.0.1:6379/0 is not a URL that begins with redis://",
         ),
         ("REDIS_URL", "redis://:very-secret@h:70000/0", "REDIS_URL"),
+        ("REDIS_URL", "sentinel://:very-secret@h1:26379,h2:26379/0", "REDIS_URL: one master_name has to say"),
+        ("REDIS_URL", "sentinel://:very-secret@h1:26379;h2:26379/0?master_name=m", "separated by commas"),
+        ("REDIS_URL", "sentinel://:very-secret@h1:26379,h2:x/0?master_name=m", "separated by commas"),
+        ("REDIS_URL", "sentinel://:very-secret@h1/main?master_name=m", "the number of a database"),
+        ("REDIS_URL", "sentinel://h/0?master_name=m&password=very-secret", "password is not a parameter; there are"),
         ("RMHUB_SECRET_KEYS", "very-secret", "RMHUB_SECRET_KEYS: key 1 of 1 is not a Fernet key"),
         ("RMHUB_SECRET_KEYS", f"{KEY},very-secret", "RMHUB_SECRET_KEYS: key 2 of 2 is not a Fernet key"),
         (
@@ -82,6 +87,21 @@ def python(tmp_path: Path, *arguments: str, **changed: str) -> subprocess.Comple
         ("DATABASE_URL", "postgresql://u:very-secret@h:port/x", "DATABASE_URL cannot be read"),
         ("DATABASE_URL", "postgresql://u:very-secret@h:5432", "DATABASE_URL names no database"),
         ("DATABASE_URL", "postgresql://u:very-secret%zz@h:5432/x", "DATABASE_URL cannot be read"),
+        ("DATABASE_URL", "postgresql://u:very-secret@h1:1,h2:2,h3:3/x?port=1,2", "3 hosts and 2 ports"),
+        ("DATABASE_URL", "postgresql://u:very-secret@h1:1,:2/x", "a host between the commas has no name"),
+        ("DATABASE_URL", "postgresql://u:very-secret@h1,h2/x?target_session_attrs=any", "it can only be read-write"),
+        ("DATABASE_URL", "postgresql://u:very-secret@h/x?target_session_attrs=standby", "it can only be read-write"),
+        ("DATABASE_URL", "postgresql://u:very-secret@h/x?sslmode=on", "sslmode=on is not one of disable, allow"),
+        (
+            "DATABASE_URL",
+            "postgresql://u:very-secret@h/x?connect_timeout=5s",
+            "connect_timeout=5s is not a whole number",
+        ),
+        (
+            "DATABASE_URL",
+            "postgresql://u:very-secret@h/x?sslmode=verify-full&sslrootcert=/nowhere/ca.pem",
+            "sslrootcert=/nowhere/ca.pem cannot be read: No such file",
+        ),
         ("RMHUB_SECRET_KEY_FILE", "/nowhere/key", "RMHUB_SECRET_KEY_FILE='/nowhere/key' cannot be read"),
         ("DATABASE_URL_FILE", "/nowhere/url", "DATABASE_URL and DATABASE_URL_FILE are both set"),
     ],
@@ -211,9 +231,11 @@ def test_right_settings_are_taken(tmp_path: Path) -> None:
 
 
 def test_every_parameter_of_the_database_url_reaches_the_driver(tmp_path: Path) -> None:
+    authorities = tmp_path / "ca.pem"
+    authorities.write_text("")
     found = database_from_url(
         "postgresql://rm%40hub:p%3Aw@db1.internal:5433,db2.internal:5434/r%2Fm"
-        "?sslmode=verify-full&sslrootcert=/etc/ca.pem&target_session_attrs=read-write"
+        f"?sslmode=verify-full&sslrootcert={authorities}&target_session_attrs=primary"
     )
     assert found == {
         "ENGINE": "rmhub.postgresql",
@@ -224,8 +246,8 @@ def test_every_parameter_of_the_database_url_reaches_the_driver(tmp_path: Path) 
         "PORT": "5433,5434",
         "OPTIONS": {
             "sslmode": "verify-full",
-            "sslrootcert": "/etc/ca.pem",
-            "target_session_attrs": "read-write",
+            "sslrootcert": str(authorities),
+            "target_session_attrs": "primary",
         },
     }
     shown = (
@@ -241,6 +263,17 @@ def test_every_parameter_of_the_database_url_reaches_the_driver(tmp_path: Path) 
         DATABASE_URL="postgresql://h/x?sslmode=verify-full&connect_timeout=9",
     )
     assert ended.stdout.split() == ["verify-full", "9"], ended.stderr
+
+
+def test_of_several_hosts_the_one_that_takes_writes_is_meant() -> None:
+    found = database_from_url("postgresql://u@db1,db2:5433,db3/x")
+    assert (found["HOST"], found["PORT"]) == ("db1,db2,db3", "5432,5433,5432")
+    assert found["OPTIONS"] == {"target_session_attrs": "read-write"}
+    assert database_from_url("postgresql://u@db1/x?target_session_attrs=any")["OPTIONS"] == {
+        "target_session_attrs": "any"
+    }
+    assert database_from_url("postgresql://u@db1/x")["OPTIONS"] == {}
+    assert database_from_url("postgresql://u@db1,db2/x?port=5439")["PORT"] == "5439"
 
 
 def test_a_value_may_come_from_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

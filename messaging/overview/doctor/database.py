@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
+import psycopg
 from django.conf import settings
 from django.db import DatabaseError, InterfaceError, connection
 from django.db.migrations.executor import MigrationExecutor
@@ -35,14 +36,17 @@ def _setting(name: str) -> str:
 def answers() -> Iterator[Finding]:
     """It is reached, with the version and the encoding that the hub needs."""
     known = connection.settings_dict
-    at = f"{known['HOST'] or 'the local socket'}:{known['PORT']}/{known['NAME']}"
     try:
         version = int(_setting("server_version_num"))
     except (DatabaseError, InterfaceError) as error:
         cause = error.__cause__ or error
         said = str(cause).strip().splitlines()
+        at = f"{known['HOST'] or 'the local socket'}:{known['PORT']}/{known['NAME']}"
         yield failed(f"{at}: {what_is_wrong(error)} {said[0] if said else ''}".rstrip(), "Check DATABASE_URL.")
         return
+    with connection.cursor() as cursor:  # of several servers, the one that it is connected to
+        found = cursor.connection.info
+        at = f"{found.host or 'the local socket'}:{found.port}/{found.dbname}"
     shown = f"PostgreSQL {version // 10_000}.{version % 10_000} at {at}"
     if version < OLDEST * 10_000:
         yield failed(f"{shown} is too old", f"Upgrade it to {OLDEST} or later.")
@@ -74,6 +78,46 @@ def role() -> Iterator[Finding]:
     else:
         (standbys,) = _one("SELECT count(*) FROM pg_stat_replication")
         yield ok(f"it is the primary, and takes writes; {standbys} standbys are connected")
+
+
+def standbys() -> Iterator[Finding]:
+    """Each server of DATABASE_URL answers, one of them takes writes, and a failover loses nothing."""
+    known = connection.settings_dict
+    hosts, ports = known["HOST"].split(","), str(known["PORT"]).split(",")
+    if len(hosts) > 1:
+        yield from _servers(list(zip(hosts, ports if len(ports) > 1 else ports * len(hosts), strict=True)))
+    (count,) = _one("SELECT count(*) FROM pg_stat_replication")
+    if not count:
+        yield ok("none is connected: without one, nothing can take over")
+    elif not _setting("synchronous_standby_names") or _setting("synchronous_commit") == "local":
+        yield warning(
+            f"{count} are connected, and no commit waits for one: a failover loses the last ones,"
+            " and then every pair needs resync",
+            "Set synchronous_standby_names.",
+        )
+    else:
+        yield ok(f"{count} are connected; commits wait for {_setting('synchronous_standby_names')}")
+
+
+def _servers(named: Sequence[tuple[str, str]]) -> Iterator[Finding]:
+    """Asks each of several servers (host, port) what it is."""
+    parameters = {**connection.get_connection_params(), "target_session_attrs": "any", "autocommit": True}
+    primaries = []
+    for host, port in named:
+        at = f"{host}:{port}"
+        try:
+            with psycopg.connect(**{**parameters, "host": host, "port": port}) as asked:
+                (standby,) = asked.execute("SELECT pg_is_in_recovery()").fetchone() or (None,)
+        except psycopg.Error as error:
+            yield warning(f"{at} does not answer: {str(error).splitlines()[0]}", "Start it again as a standby.")
+            continue
+        if not standby:
+            primaries.append(at)
+    if len(primaries) > 1:
+        yield failed(
+            f"{' and '.join(primaries)} all take writes: processes of the hub may be on any of them",
+            "Stop all but the right one at once, then make the others its standbys.",
+        )
 
 
 def migrations() -> Iterator[Finding]:
@@ -108,8 +152,17 @@ def wal() -> Iterator[Finding]:
     level = _setting("wal_level")
     if level == "minimal":
         yield warning("wal_level is minimal: no standby, no point-in-time recovery", "Set it to replica.")
-    else:
-        yield ok(f"wal_level is {level}, archive_mode {_setting('archive_mode')}")
+        return
+    yield ok(f"wal_level is {level}, archive_mode {_setting('archive_mode')}")
+    (failing,) = _one(
+        "SELECT CASE WHEN last_failed_time > coalesce(last_archived_time, '-infinity') THEN last_failed_wal END"
+        " FROM pg_stat_archiver"
+    )
+    if failing:
+        yield failed(
+            f"{failing} could not be archived: the disk of the database fills, and no recovery goes beyond it",
+            "Look at the log of PostgreSQL, and at archive_command.",
+        )
 
 
 def connections() -> Iterator[Finding]:

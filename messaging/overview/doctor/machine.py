@@ -20,6 +20,7 @@ from messaging.overview.selectors.health import PartState, health, store_part
 from messaging.overview.selectors.roles import wrong_with
 from partners import secrets
 from partners.checks import stored_secrets
+from rmhub import broker
 
 OLDEST_BROKER = (6, 2)
 FILES = 8192
@@ -58,12 +59,14 @@ def proxies() -> Iterator[Finding]:
         yield ok("none is needed without RMHUB_HTTPS" if not trusted else f"{', '.join(map(str, trusted))}")
 
 
-def broker() -> Iterator[Finding]:
+def wakes() -> Iterator[Finding]:
     """It wakes workers, counts requests, and forgets nothing of that by itself."""
     try:
         found: dict[str, Any] = dispatch.valkey().info()
     except (redis.RedisError, OSError) as error:
-        yield failed(f"it does not answer: {error}", "Check REDIS_URL. Meanwhile workers look by themselves.")
+        yield failed(
+            f"it does not answer: {broker.said(error)}", "Check REDIS_URL. Meanwhile workers look by themselves."
+        )
         return
     name = "Valkey" if "valkey_version" in found else "Redis"
     version = str(found.get("valkey_version") or found["redis_version"])

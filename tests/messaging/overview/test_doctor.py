@@ -39,6 +39,7 @@ from messaging.overview.doctor import (
 )
 from messaging.overview.selectors import health
 from partners.models import Endpoint, Party
+from rmhub.hubs import free_ports
 from tests.messaging.console.scenes import trigger_for
 from tests.messaging.factories import partner_side
 from tests.messaging.outages import outage
@@ -148,6 +149,44 @@ def test_what_the_hub_takes_for_granted_of_the_database(
 def test_the_write_ahead_log_is_enough_for_a_standby(monkeypatch: pytest.MonkeyPatch) -> None:
     answer(monkeypatch, wal_level="minimal")
     assert "no standby" in found("write-ahead log")[State.WARNING]
+
+
+def test_a_log_that_cannot_be_archived_is_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = database._one
+    archiver = ("000000010000000000000007",)
+    monkeypatch.setattr(database, "_one", lambda asked, *more: archiver if "archiver" in asked else real(asked, *more))
+    assert "000000010000000000000007 could not be archived" in found("write-ahead log")[State.FAILED]
+
+
+@pytest.mark.parametrize(
+    ("count", "names", "said", "state"),
+    [
+        (0, "", "none is connected", State.OK),
+        (2, "", "2 are connected, and no commit waits for one", State.WARNING),
+        (2, "ANY 1 (db2, db3)", "2 are connected; commits wait for ANY 1 (db2, db3)", State.OK),
+    ],
+)
+def test_standby_servers_that_commits_do_not_wait_for(
+    monkeypatch: pytest.MonkeyPatch, count: int, names: str, said: str, state: State
+) -> None:
+    server = {"synchronous_standby_names": names, "synchronous_commit": "on"}
+    monkeypatch.setattr(database, "_setting", lambda name: server[name])
+    monkeypatch.setattr(database, "_one", lambda asked: (count,))
+    assert said in found("standby servers")[state]
+
+
+def test_of_several_servers_each_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two addresses of one server are as bad as two servers: both take writes."""
+    known = connection.settings_dict
+    away = free_ports(1)[0]
+    monkeypatch.setitem(known, "HOST", "127.0.0.1,localhost,127.0.0.1")
+    monkeypatch.setitem(known, "PORT", f"{known['PORT']},{known['PORT']},{away}")
+    port = known["PORT"].split(",")[0]
+    said = found("standby servers")
+    assert f"127.0.0.1:{port} and localhost:{port} all take writes" in said[State.FAILED]
+    assert f"127.0.0.1:{away} does not answer" in said[State.WARNING]
+    connection.close()
+    assert f"at 127.0.0.1:{port}/" in found("database")[State.OK], "the one that it is connected to"
 
 
 def test_migrations_that_are_missing_or_of_a_newer_hub() -> None:

@@ -148,6 +148,47 @@ def test_whatever_does_not_fit_together_is_a_loss(partner: Caller, now, file: Pa
     assert AuditEntry.objects.count() == 1
 
 
+@pytest.mark.parametrize("synchronous", [False, True], ids=["asynchronous", "synchronous"])
+@pytest.mark.parametrize("new", ["the process", "another process"])
+def test_a_standby_that_has_taken_over_lacks_what_had_not_waited_for_it(
+    partner: Caller, now, monkeypatch, file: Path, synchronous: bool, new: str
+) -> None:
+    """The heartbeat is the one that is noted: less than half a minute is missing, or nothing."""
+    server = [hub_memory._Server(1, synchronous)]
+    monkeypatch.setattr(hub_memory, "_server", lambda: server[0])
+    monkeypatch.setattr(hub_memory, "timeline", lambda: server[0].timeline)
+    now.move(60)
+    hub_memory.check(T + MINUTE)
+    noted = json.loads(file.read_text())
+    assert (noted["timeline"], noted["synchronous"]) == (1, synchronous)
+    assert brief(partner.post("order-1", T + MINUTE)) == ACCEPTED
+    if new == "another process":
+        restarted()
+    server[0] = hub_memory._Server(2, False)
+    before = MemoryEpoch.objects.get().epoch
+    hub_memory.look()
+    assert json.loads(file.read_text())["timeline"] == 2
+    if synchronous:
+        assert MemoryEpoch.objects.get().epoch == before
+        assert not AuditEntry.objects.exists() and not Incident.objects.exists()
+        return
+    assert brief(partner.post("order-2", T + MINUTE)) == OUTSIDE
+    assert "failed over" in AuditEntry.objects.get(verb="memory.start_again").reason
+    assert not Pair.objects.filter(resync_since=None).exists()
+    restarted()
+    hub_memory.look()
+    assert AuditEntry.objects.filter(verb="memory.start_again").count() == 1, "it is noticed once"
+
+
+def test_a_server_that_tells_no_timeline_or_begins_at_1_again_is_no_loss(partner: Caller, now, monkeypatch) -> None:
+    """pg_upgrade begins with timeline 1; some services are not quite PostgreSQL."""
+    for timeline in (0, 5, 1):
+        monkeypatch.setattr(hub_memory, "_server", lambda timeline=timeline: hub_memory._Server(timeline, False))
+        restarted()
+        hub_memory.look()
+        assert not AuditEntry.objects.exists()
+
+
 def test_the_start_is_after_everything_that_was_ever_seen(partner: Caller, now) -> None:
     """The clock at the restore may be behind that of the day before."""
     row = backup()
