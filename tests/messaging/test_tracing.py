@@ -12,19 +12,21 @@ from typing import Any
 import pytest
 from django.db import connection, transaction
 
-from messaging.engine import kinds
+from messaging.engine import handover, kinds, missing
 from messaging.engine.claiming import claim_due
 from messaging.engine.recording import record
-from messaging.models import Message, WebhookDelivery
+from messaging.models import Message, OutgoingStream, Transmission, WebhookDelivery
 from messaging.notifications.services import webhooks
+from messaging.protocol.codecs import stream
+from messaging.protocol.streams.final import OrderAck
 from messaging.transports import Parcel, http
-from rmhub import logs, traces
+from rmhub import clock, logs, traces
 from tests.messaging.api.client import Api, submission
 from tests.messaging.deliveries import stage
 from tests.messaging.factories import PartnerSide, link, partner_side, submit
 from tests.messaging.http_server import read_request, serving
+from tests.messaging.profiles.stream.partner import GUID, stream_side
 from tests.messaging.profiles.stream.partner import post as post_stream
-from tests.messaging.profiles.stream.partner import stream_side
 from tests.messaging.wire import post
 from tests.partners.factories import make_agreement
 from tests.rmhub.collector import Collector, collecting
@@ -154,9 +156,6 @@ def test_a_message_of_a_partner_is_one_trace_from_receipt_to_delivery(collector:
 
 def test_a_receipt_is_in_the_trace_of_its_message_whoever_sends_it(collector: Collector, there: Taking) -> None:
     """Through Valkey, or made anew of the rows."""
-    from messaging.engine import handover, missing
-    from messaging.models import Transmission
-
     with serving(there) as server:
         partner = partner_at(server.url)
         assert post(partner.message(1)).status_code == 204
@@ -168,17 +167,27 @@ def test_a_receipt_is_in_the_trace_of_its_message_whoever_sends_it(collector: Co
     assert job.about_id == of_store.about_id == handed_over.about_id == Message.objects.get().pk
 
 
-def test_an_acknowledgement_of_a_stream_ends_the_trace_of_its_message(collector: Collector, there: Taking) -> None:
+def test_an_acknowledgement_of_a_stream_ends_the_traces_of_its_messages(collector: Collector) -> None:
     partner = stream_side()
-    with link() as wire:
-        message = submit(partner)
-        assert work() == 1
-        answer = post_stream(partner.order_ack(wire.last), HTTP_TRACEPARENT=OF_PARTNER)
-        assert answer.status_code == 202
+    with link():
+        messages = [submit(partner), submit(partner)]  # type: ignore[arg-type]
+        work()
+        place = OutgoingStream.objects.get()
+        answer = stream.order_ack(
+            place.source,
+            OrderAck(int(place.tx_sequence_id), 2),
+            message_id="ack@partner.example",
+            to=partner.terms.own_error_uri,
+            source=GUID,
+            now=clock.now(),
+        )
+        assert post_stream(partner.arrival(answer), HTTP_TRACEPARENT=OF_PARTNER).status_code == 202
     traces.close()
-    acknowledged = collector.of("acknowledged")
-    assert (acknowledged.trace, acknowledged.links) == (message.pk.hex, links(OF_PARTNER))
-    assert acknowledged.name == f"acknowledged {partner.terms.tpa_id}"
+    told = [span for span in collector.spans if span.operation == "acknowledged"]
+    assert {span.trace for span in told} == {message.pk.hex for message in messages}
+    assert {(span.name, span.links) for span in told} == {
+        (f"acknowledged {partner.terms.tpa_id}", links(OF_PARTNER)),
+    }
 
 
 def test_what_fails_has_its_cause_in_the_trace_and_in_the_log(
