@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pytest
+import yaml
 
 from rmhub import env
 from rmhub.hubs import ROLES, Hub
