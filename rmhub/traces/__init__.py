@@ -4,7 +4,7 @@ The trace of a message has the message's own id: the trace of `msg_0192f3f2...` 
 goes on with it, whatever died in between and however much later, knows the trace, its first span (`root`), and whether
 it is traced at all (`of`); nothing is stored. docs/decisions.md says why.
 
-Without the setting nothing of OpenTelemetry is imported (`rmhub.traces.otlp` is what does), and each question here ends
+Without the setting we import nothing of OpenTelemetry (`rmhub.traces.otlp` is what does), and each question here ends
 at one `if`.
 """
 
@@ -26,10 +26,11 @@ if TYPE_CHECKING:
 HEADER = "traceparent"  # W3C Trace Context, 3.2
 _LONGEST = 100  # characters of such a header that are kept; today's have 55
 NOTHING: AbstractContextManager[None] = nullcontext()
-# The last seven octets of our ids are random (UUIDv7), and by these traces are sampled (W3C Trace Context Level 2,
-# "Random Trace ID Flag").
-_RANDOM = (1 << 56) - 1
-_SPAN = (1 << 64) - 1
+# The last eight octets of an id: chance, but for two bits (UUIDv7).
+_LAST = (1 << 64) - 1
+# Spreads them: ids that a process makes within a millisecond may follow each other (2^64 by the golden ratio; Knuth,
+# The Art of Computer Programming 3, 6.4).
+_SPREAD = 0x9E3779B97F4A7C15
 
 _tracing: Tracing | None = None
 _lock = threading.Lock()
@@ -75,7 +76,7 @@ def of(key: uuid.UUID | None) -> Tracing | None:
 
 def is_chosen(trace_id: int, share: float) -> bool:
     """Whether a trace is in the share of all that are told, by the random part of its id."""
-    return trace_id & _RANDOM < share * (_RANDOM + 1)
+    return (trace_id * _SPREAD) & _LAST < share * (_LAST + 1)
 
 
 def endpoint() -> str:
@@ -91,7 +92,7 @@ def given(environ: Mapping[str, Any]) -> str:
 
 def root_span(key: uuid.UUID) -> int:
     """The id of the first span of a message's trace."""
-    return key.int & _SPAN
+    return key.int & _LAST
 
 
 def root(key: uuid.UUID) -> str:

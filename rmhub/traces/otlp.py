@@ -26,7 +26,17 @@ from opentelemetry.sdk.trace import ReadableSpan, SpanLimits, TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, SpanExportResult
 from opentelemetry.sdk.trace.id_generator import RandomIdGenerator
 from opentelemetry.sdk.trace.sampling import Decision, ParentBased, Sampler, SamplingResult
-from opentelemetry.trace import Link, NonRecordingSpan, Span, SpanContext, SpanKind, Status, StatusCode, TraceFlags
+from opentelemetry.trace import (
+    Link,
+    NonRecordingSpan,
+    Span,
+    SpanContext,
+    SpanKind,
+    Status,
+    StatusCode,
+    TraceFlags,
+    TraceState,
+)
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from rmhub import clock, logs, traces
@@ -231,12 +241,12 @@ class _Share(Sampler):
         trace_id: int,
         name: str,
         kind: SpanKind | None = None,
-        attributes: object = None,
-        links: object = None,
-        trace_state: object = None,
+        attributes: Attributes | None = None,
+        links: Sequence[Link] | None = None,
+        trace_state: TraceState | None = None,
     ) -> SamplingResult:
         taken = traces.is_chosen(trace_id, self._share)
-        return SamplingResult(Decision.RECORD_AND_SAMPLE if taken else Decision.DROP)
+        return SamplingResult(Decision.RECORD_AND_SAMPLE, attributes) if taken else SamplingResult(Decision.DROP)
 
     def get_description(self) -> str:
         return f"Share({self._share})"

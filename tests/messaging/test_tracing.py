@@ -191,20 +191,16 @@ def test_an_acknowledgement_of_a_stream_ends_the_traces_of_its_messages(collecto
 
 
 def test_what_fails_has_its_cause_in_the_trace_and_in_the_log(
-    collector: Collector, caplog: pytest.LogCaptureFixture
+    collector: Collector, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     there = Taking("503 Hidden Words")
     with serving(there) as server:
         partner = partner_at(server.url, retries=0, transport_retries=0)
         message = submit(partner)
-        handler = logging.StreamHandler()
         lines: list[str] = []
-        handler.emit = lambda record: lines.append(logs.JsonFormatter().format(record))  # type: ignore[method-assign]
-        logging.getLogger("messaging.engine.kinds").addHandler(handler)
-        try:
+        monkeypatch.setattr(caplog.handler, "emit", lambda record: lines.append(logs.JsonFormatter().format(record)))
+        with caplog.at_level(logging.WARNING, "messaging.engine.kinds"):
             assert work() == 1
-        finally:
-            logging.getLogger("messaging.engine.kinds").removeHandler(handler)
     traces.close()
     send = collector.of("send")
     assert send.failed and send.attributes["error.type"] == "http_5xx"
