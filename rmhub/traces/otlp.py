@@ -38,6 +38,7 @@ from opentelemetry.trace import (
     TraceState,
 )
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+from opentelemetry.util import types
 
 from rmhub import clock, logs, traces
 from rmhub.metrics import SPANS
@@ -241,7 +242,7 @@ class _Share(Sampler):
         trace_id: int,
         name: str,
         kind: SpanKind | None = None,
-        attributes: Attributes | None = None,
+        attributes: types.Attributes = None,
         links: Sequence[Link] | None = None,
         trace_state: TraceState | None = None,
     ) -> SamplingResult:
