@@ -74,7 +74,8 @@ def _told(facts: Sequence[Event]) -> None:
         if tracing is None or message is None:
             continue
         operation = _FACTS[event.type]
-        terms = registry.known(message.agreement_version_id)
+        # Some are read in part: what is not at hand is not asked for.
+        terms = registry.known(message.__dict__.get("agreement_version_id"))
         attributes = {**_attributes(operation, message.pk, terms), "rmhub.event": event.type}
         if event.pair_id is not None:
             attributes["rmhub.pair.id"] = public_id(Pair.PREFIX, event.pair_id)
@@ -113,7 +114,10 @@ def doing(
 
 
 def ended(span: Span, cause: str, status: int | None, **more: str | int) -> None:
-    """Says in a span what came of it: a cause of docs/causes.md, "" for none; the HTTP status. `more`: of `rmhub.`."""
+    """Says in a span what came of it: the code of what went wrong, "" for nothing; the HTTP status.
+
+    `more`: attributes of ours, without `rmhub.` in front.
+    """
     if status is not None:
         span.set_attribute("http.response.status_code", status)
     if cause:

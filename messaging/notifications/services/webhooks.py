@@ -282,8 +282,8 @@ def post(delivery: WebhookDelivery) -> Outcome:
     with tracing.doing(Operation.WEBHOOK, _message_of(delivery)) as span:
         outcome = send(endpoint.url, body, headers)
         if span is not None:
-            failed = outcome.status is None or outcome.status >= 300
-            tracing.ended(span, "webhook_failed" if failed else "", outcome.status, attempt=delivery.attempts)
+            taken = outcome.status is not None and outcome.status < 300
+            tracing.ended(span, "" if taken else str(outcome.status or "unreachable"), outcome.status)
     return outcome
 
 
