@@ -302,7 +302,7 @@ def test_mail_servers_are_greeted_by(settings: Any, greeting: bytes, state: Stat
 
 @pytest.mark.parametrize(("status", "state"), [(200, State.OK), (401, State.WARNING)])
 def test_the_collector_of_traces_is_asked_and_given_nothing(settings: Any, status: int, state: State) -> None:
-    assert found("collector of traces") == {State.OK: "none is set (RMHUB_TRACES_URL)"}
+    assert "none is set" in found("collector of traces")[State.OK]
     with collecting() as collector:
         collector.status = status
         settings.RMHUB_TRACES_URL = collector.url
