@@ -49,6 +49,7 @@ class Job:
     pair_id: uuid.UUID | None = None
     message_id: uuid.UUID | None = None
     signal_id: uuid.UUID | None = None
+    about_id: uuid.UUID | None = None  # the message that a signal is about
     number: int = 0  # of the attempt; tells for all but PAIR and UNRELIABLE which claim an outcome belongs to
     last: bool = False  # if it fails, its pair gives up: it goes out even to a server that is left alone
 
@@ -128,6 +129,7 @@ class Claim:
                 version_id=terms.version_id,
                 pair_id=signal.pair_id,
                 signal_id=signal.pk,
+                about_id=signal.about_id,
                 number=number,
             )
         )

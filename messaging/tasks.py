@@ -25,7 +25,7 @@ from messaging.notifications.services import notifying, webhooks
 from messaging.overview.services import housekeeping, traffic_hours
 from messaging.profiles.wsat import due
 from messaging.reports.services import runs as pipeline_runs
-from rmhub import memory, metrics
+from rmhub import memory, metrics, traces
 from rmhub.postgresql.base import give_back
 
 Work = Callable[[], str]
@@ -156,6 +156,7 @@ def _settle(**kwargs: object) -> None:
     engine.receive()
     if settings.RMHUB_METRICS_LISTEN is not None:
         metrics.serve(settings.RMHUB_METRICS_LISTEN)
+    traces.active()  # now, and not with the first message
     memory.settle()
 
 
@@ -165,3 +166,4 @@ def _finish(**kwargs: object) -> None:
     if _sweeper is not None:
         _sweeper.stop()
     engine.close()
+    traces.close()

@@ -142,6 +142,10 @@ class Registry:
             known = self._versions[version_id] = loaded[0]
         return known
 
+    def read_version(self, version_id: uuid.UUID) -> Terms | None:
+        """The same; None when it was not loaded yet."""
+        return self._versions.get(version_id)
+
     def authenticate(self, presented: Presented, now: datetime, *, thorough: bool = True) -> Principal | None:
         """Who this is, or None. A slow password hash runs once per process and credential. Never raises."""
         return self._inbound.authenticate(presented, now, thorough=thorough)
@@ -206,6 +210,11 @@ def current() -> Registry:
         return _refresh()
     finally:
         _lock.release()
+
+
+def known(version_id: uuid.UUID | None) -> Terms | None:
+    """The terms of a version, as far as this process has read them already: for what must not wait for the database."""
+    return _snapshot.read_version(version_id) if _snapshot is not None and version_id is not None else None
 
 
 def recheck() -> None:

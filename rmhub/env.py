@@ -17,7 +17,7 @@ from decimal import Decimal, InvalidOperation
 from functools import wraps
 from pathlib import Path
 from typing import Any, Concatenate, ParamSpec, TypeVar
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 import psycopg
 from cryptography.fernet import Fernet
@@ -28,6 +28,7 @@ from rmhub import broker
 
 _TRUE, _FALSE = {"1", "true", "yes", "on"}, {"0", "false", "no", "off", ""}
 _HOST = re.compile(r"\*|\.?[A-Za-z0-9_](?:[A-Za-z0-9_.-]*[A-Za-z0-9_])?\.?|\[[0-9A-Fa-f:.]+\]")
+_TOKEN = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")  # RFC 9110, 5.6.2
 _asked: set[str] = set()  # names that a setting was read from
 _wrong: dict[str, str] | None = None  # name -> what is wrong with it; None while nobody gathers
 
@@ -229,6 +230,34 @@ def env_amount(name: str) -> str:
     except InvalidOperation as error:
         raise ImproperlyConfigured(f"{name}={text!r} is not a number such as 0.023") from error
     return text
+
+
+@_gathered
+def env_share(name: str, default: float) -> float:
+    """A part of a whole, from 0 to 1. Raises ImproperlyConfigured for anything else."""
+    text = env_str(name)
+    try:
+        value = float(text) if text else default
+        if not 0 <= value <= 1:
+            raise ValueError
+    except ValueError as error:
+        raise ImproperlyConfigured(f"{name}={text!r} is not a number from 0 to 1, such as 0.1") from error
+    return value
+
+
+@_gathered
+def env_headers(name: str) -> dict[str, str]:
+    """Comma-separated `name=value`, the value percent-encoded where it has a comma (as OTEL_EXPORTER_OTLP_HEADERS has
+    them). Raises ImproperlyConfigured that says which one is none; shows no value.
+    """
+    found = {}
+    for number, text in enumerate(env_list(name), start=1):
+        header, equals, value = text.partition("=")
+        header, value = header.strip(), unquote(value.strip())
+        if not equals or not _TOKEN.fullmatch(header) or not value or not value.isascii() or not value.isprintable():
+            raise ImproperlyConfigured(f"{name}: header {number} is not of the form name=value")
+        found[header] = value
+    return found
 
 
 @_gathered

@@ -24,7 +24,7 @@ _AWAY = (
     *(OperationalError, InterfaceError, psycopg.OperationalError, psycopg.InterfaceError),
     *(redis.ConnectionError, redis.TimeoutError),
 )
-_ACTIONS = frozenset({"wake_failed", "record_waits"})
+_ACTIONS = frozenset({"wake_failed", "record_waits", "spans_not_taken"})
 _MINUTE = 60.0
 _KNOWN = 1000  # tracebacks that are remembered
 _CONTROLS = re.compile(r"[\x00-\x1f\x7f\x85\u2028\u2029]")
@@ -106,8 +106,9 @@ def _brief(record: logging.LogRecord) -> logging.LogRecord:
 
 
 class OnceAMinute(logging.Filter):
-    """Lets one line a minute through of what is said because database or broker are away, and one traceback a minute
-    of what is raised at one place for any other reason: of that each line is said, for each is about something else.
+    """Lets one line a minute through of what is said because database, broker or collector are away, and one traceback
+    a minute of what is raised at one place for any other reason: of that each line is said, for each is about something
+    else.
 
     The next one carries `repeated=n`: so many more were left out since the last. Of an outage only the first has its
     traceback.

@@ -46,6 +46,11 @@ GROUPS = Histogram(
     ("work",),
     buckets=(1, 2, 4, 8, 16, 32, 64),
 )
+SPANS = Counter(
+    "rmhub_spans",
+    "Spans of traces, by what became of them: taken by the collector, not taken, or dropped because too many waited.",
+    ("outcome",),
+)
 
 # First segments of paths that have a value of their own: callers cannot make others.
 _ROADS = {

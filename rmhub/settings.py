@@ -18,6 +18,7 @@ from rmhub.env import (
     env_choice,
     env_database,
     env_file,
+    env_headers,
     env_hosts,
     env_hour,
     env_int,
@@ -27,6 +28,7 @@ from rmhub.env import (
     env_networks,
     env_origins,
     env_roles,
+    env_share,
     env_str,
     env_url,
     gather,
@@ -275,6 +277,10 @@ RMHUB_RATE_PARTNER = env_int("RMHUB_RATE_PARTNER", 0, minimum=0)  # of one partn
 RMHUB_RATE_REPEATS = env_int("RMHUB_RATE_REPEATS", 60, minimum=0)  # copies of one repeatable request
 # Where the worker answers /metrics; the web server does by its own port. None = not.
 RMHUB_METRICS_LISTEN = env_listen("RMHUB_METRICS_LISTEN")
+# Where spans of traces go (OTLP over HTTP; docs/operations.md, "Traces"). Without it nothing is traced.
+RMHUB_TRACES_URL = env_url("RMHUB_TRACES_URL", "", ("https", "http"))
+RMHUB_TRACES_HEADERS = env_headers("RMHUB_TRACES_HEADERS")  # for the collector: a token, mostly
+RMHUB_TRACES_SHARE = env_share("RMHUB_TRACES_SHARE", 1.0)  # of all messages that are traced
 # Webhooks may not reach private addresses unless the installation says so (demo, tests, an internal bus).
 RMHUB_WEBHOOK_ALLOW_PRIVATE = env_bool("RMHUB_WEBHOOK_ALLOW_PRIVATE", False)
 
@@ -386,6 +392,7 @@ LOGGING = {
         # Its complaints are about strangers' connections; what we refuse is logged by the entrance itself.
         "mail.log": {"level": "CRITICAL"},
         "paramiko": {"level": "CRITICAL"},  # what it has to say comes as an exception
+        "opentelemetry": {"level": "CRITICAL"},  # what becomes of spans is counted, and said by `rmhub.traces`
         "_granian": {"level": "WARNING"},
     },
 }
@@ -415,6 +422,12 @@ contradiction(
     "RMHUB_OIDC_ISSUER and RMHUB_OIDC_CLIENT_ID go together: set both or none",
     "RMHUB_OIDC_ISSUER",
     "RMHUB_OIDC_CLIENT_ID",
+)
+contradiction(
+    bool(RMHUB_TRACES_HEADERS) and not RMHUB_TRACES_URL,
+    "RMHUB_TRACES_HEADERS is set, but RMHUB_TRACES_URL names no collector: nothing would be traced",
+    "RMHUB_TRACES_HEADERS",
+    "RMHUB_TRACES_URL",
 )
 # Read where no settings are at hand: by the embedded servers, in examples of the console, and by the tests.
 refuse_unknown(

@@ -6,7 +6,7 @@ import os
 
 from django.core.wsgi import get_wsgi_application
 
-from rmhub import memory
+from rmhub import memory, traces
 from rmhub.metrics import timed
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "rmhub.settings")
@@ -18,4 +18,5 @@ from messaging.entrance.urls import entrance_first  # noqa: E402
 from messaging.overview.probes import probes_first  # noqa: E402
 
 application = probes_first(timed(entrance_first(django_application)))
+traces.active()  # now, and not with the first message
 memory.settle()

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import ExitStack
 from http import HTTPStatus
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from django.http import StreamingHttpResponse
 from django.http.response import HttpResponseBase
@@ -28,7 +29,11 @@ from messaging.api.reading import Param, StrictJson, check_size
 from messaging.entrance import rate_limits
 from messaging.entrance.rate_limits import Bucket
 from partners import visibility
+from rmhub import traces
 from rmhub.front.environ import CALLER
+
+if TYPE_CHECKING:
+    from opentelemetry.trace import Span
 
 Handler = TypeVar("Handler", bound=Callable[..., HttpResponseBase])
 Status = int | tuple[int, str]  # with the media type, when it is not JSON
@@ -114,9 +119,12 @@ class Endpoint(APIView):
     content_negotiation_class: type[BaseContentNegotiation] = AnyJson
     max_body = MAX_BODY
     count: rate_limits.Count | None = None  # where the caller of this request stands; a view serves one request
+    span: Span | None = None  # of this request, in its caller's trace
+    _span: ExitStack
 
     def dispatch(self, request: Any, *args: Any, **kwargs: Any) -> Any:
-        with visibility.only(None):  # threads are reused: what `initial` limits ends with the request
+        # Threads are reused: what `initial` limits, and the span that it begins, end with the request.
+        with visibility.only(None), ExitStack() as self._span:
             response = super().dispatch(request, *args, **kwargs)
             if visibility.visible() is not None and isinstance(response, StreamingHttpResponse):
                 response.streaming_content = visibility.lasting(response.streaming_content)
@@ -136,6 +144,16 @@ class Endpoint(APIView):
             reach.check([*kwargs.values(), dict(request.query_params.lists())])
             if request.method in ("POST", "PATCH", "PUT"):
                 reach.check(request.data)
+        if isinstance(caller, Access) and (traceparent := traces.given(request.META)):
+            self._join(request, traceparent)
+
+    def _join(self, request: Request, traceparent: str) -> None:
+        """Tells of this request in the trace of the application that makes it."""
+        tracing, match = traces.active(), request.resolver_match
+        if tracing is None or match is None:
+            return
+        said = {"http.request.method": request.method or "", "http.route": f"/{match.route}"}
+        self.span = self._span.enter_context(tracing.joined(traceparent, " ".join(said.values()), said))
 
     def check_throttles(self, request: Request) -> None:
         """One more request of this caller. Raises Problem (429); what is left is said in the headers of each answer."""
@@ -168,6 +186,8 @@ class Endpoint(APIView):
     def finalize_response(self, request: Request, response: Any, *args: Any, **kwargs: Any) -> Any:
         answer = super().finalize_response(request, response, *args, **kwargs)
         answer.headers.setdefault("Cache-Control", "no-store")
+        if self.span is not None:
+            self.span.set_attribute("http.response.status_code", answer.status_code)
         if self.count is not None:
             # draft-ietf-httpapi-ratelimit-headers-10: the policy, and what is left of it.
             answer.headers["RateLimit-Policy"] = f'"{self.count.bucket}";q={self.count.limit};w={rate_limits.WINDOW}'

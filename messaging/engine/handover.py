@@ -188,6 +188,7 @@ def _packed(job: Job) -> bytes:
         "pair": job.pair_id.hex if job.pair_id else None,
         "message": job.message_id.hex if job.message_id else None,
         "signal": job.signal_id.hex if job.signal_id else None,
+        "about": job.about_id.hex if job.about_id else None,
         "number": job.number,
         "last": job.last,
         "address": sent.address,
@@ -233,6 +234,7 @@ def _unpacked(octets: bytes) -> tuple[Job, float]:
         pair_id=_id(head["pair"]),
         message_id=_id(head["message"]),
         signal_id=_id(head["signal"]),
+        about_id=_id(head["about"]),
         number=head["number"],
         last=head["last"],
     )

@@ -16,7 +16,7 @@ from datetime import datetime, timedelta
 from django.conf import settings
 from django.db import DatabaseError, InterfaceError, connection, transaction
 
-from messaging import dispatch, servers, transports
+from messaging import dispatch, servers, tracing, transports
 from messaging.choices import Outcome
 from messaging.claim import Job, JobKind
 from messaging.deliveries.services import claiming, talking
@@ -124,18 +124,21 @@ def talk(job: Job) -> Receipt:
     """The second step: bytes on the wire, with no transaction open (invariant 6)."""
     if connection.in_atomic_block:
         raise RuntimeError("a transmission inside a transaction would hold its locks for as long as the partner likes")
-    receipt = circuits.admit(job) or transports.send(job.transport, job.parcel)
-    log.log(
-        logging.DEBUG if receipt.ok else logging.WARNING,
-        "transmitted" if receipt.ok else "transmission failed",
-        extra={
-            "action": "transmitted" if receipt.ok else "transmission_failed",
-            "kind": job.kind,
-            "address": job.parcel.address,
-            "status": receipt.status,
-            "cause": receipt.cause,
-        },
-    )
+    with tracing.sending(job) as span:
+        receipt = circuits.admit(job) or transports.send(job.transport, job.parcel)
+        if span is not None:
+            tracing.sent(span, job, receipt)
+        log.log(
+            logging.DEBUG if receipt.ok else logging.WARNING,
+            "transmitted" if receipt.ok else "transmission failed",
+            extra={
+                "action": "transmitted" if receipt.ok else "transmission_failed",
+                "kind": job.kind,
+                "address": job.parcel.address,
+                "status": receipt.status,
+                "cause": receipt.cause,
+            },
+        )
     return receipt
 
 
@@ -159,7 +162,7 @@ SENDS = Work(
     record=_record_sends,
     release_dead=lambda now: leases.release_dead(now),
     keeps=lambda job: not renew([job]),
-    about=lambda job: _named(message=job.message_id, pair=job.pair_id),
+    about=lambda job: _named(message=job.message_id or job.about_id, pair=job.pair_id),
     ahead=Ahead(
         bulkhead=circuits.server_of_job,
         refuse=circuits.refuse,

@@ -102,6 +102,7 @@ def of_store(attempts: Sequence[Transmission], now: datetime) -> Iterator[Job]:
             pair_id=attempt.pair_id,
             message_id=attempt.message_id,
             signal_id=attempt.signal_id,
+            about_id=attempt.signal.about_id if attempt.signal is not None else None,
             number=attempt.number,
         )
 

@@ -45,7 +45,7 @@ from partners.terms import Principal, Terms
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Arrived:
     """One message of an authenticated partner, decoded. `digest`: SHA-256 of its octets, hex. `road`: of one that is
-    for somebody else.
+    for somebody else. `traceparent`: as in `Arrival`.
     """
 
     body: bytes
@@ -54,6 +54,7 @@ class Arrived:
     digest: str
     road: Road | None = None
     remote_address: str = ""
+    traceparent: str = ""
 
 
 @dataclass(slots=True)
@@ -133,13 +134,19 @@ class Effects:
         self.events += made.events
         self.wake = True
 
-    def repeated(self, pair: Pair, message_pk: uuid.UUID | None, message_id: str, data: dict[str, object]) -> None:
+    def repeated(
+        self, item: Arrived, pair: Pair, message_pk: uuid.UUID | None, message_id: str, data: dict[str, object]
+    ) -> None:
         """A further copy, discarded. `message_pk`: of the first one, where that is known."""
         message = None
         if message_pk is not None:
             self.copies[message_pk] = self.copies.get(message_pk, 0) + 1
             message = Message(pk=message_pk, message_id=message_id)
-        self.events.append(events.event("message.duplicate", self.now, pair=pair, message=message, data=data))
+        self.events.append(
+            events.event(
+                "message.duplicate", self.now, pair=pair, message=message, data=data, traceparent=item.traceparent
+            )
+        )
 
     def differs(self, pair: Pair, message_pk: uuid.UUID, message_id: str, cause: str) -> None:
         """A copy that is no copy: for people to look at."""
@@ -223,7 +230,7 @@ class Effects:
             dispatch.wake(dispatch.DELIVER)
 
 
-def received_event(message: Message, terms: Terms, now: datetime) -> Event:
+def received_event(message: Message, terms: Terms, now: datetime, traceparent: str = "") -> Event:
     """`message.received`."""
     data: dict[str, object] = {"agreement": terms.tpa_id, "service": message.service, "action": message.action}
     data["size"] = message.size
@@ -231,7 +238,9 @@ def received_event(message: Message, terms: Terms, now: datetime) -> Event:
         data["attributes"] = found
     if message.schema_faults:
         data["schema_faults"] = message.schema_faults
-    return events.event("message.received", now, pair=message.pair_id, message=message, data=data)
+    return events.event(
+        "message.received", now, pair=message.pair_id, message=message, data=data, traceparent=traceparent
+    )
 
 
 def documents_of(payloads: Sequence[PayloadPart]) -> Documents:

@@ -11,6 +11,7 @@ from django.http import HttpRequest
 from messaging.entrance import authentication
 from messaging.entrance.refusals import Arrival
 from partners.terms import Presented
+from rmhub import traces
 from rmhub.front.bodies import SMALL, Later, Unfetched
 from rmhub.front.environ import CALLER, LIMIT, PATIENCE, TOO_LARGE, TRUSTED
 
@@ -35,6 +36,7 @@ def head(request: HttpRequest) -> dict[str, Any]:
         "body": b"",
         "presented": Presented(authorization=request.headers.get("Authorization", ""), fingerprint=fingerprint),
         "remote_address": str(request.META.get("REMOTE_ADDR", "")),
+        "traceparent": traces.given(request.META),
     }
 
 

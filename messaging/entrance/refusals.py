@@ -26,13 +26,17 @@ FOLDED = timedelta(hours=1)
 
 @dataclass(frozen=True, slots=True)
 class Arrival:
-    """What a transport hands over: one entity, who brought it, from where, and which transport it is."""
+    """What a transport hands over: one entity, who brought it, from where, and which transport it is.
+
+    `traceparent`: what its sender calls the span that it belongs to, where traces are told (`rmhub.traces`).
+    """
 
     content_type: str
     body: bytes
     presented: Presented
     remote_address: str = ""
     came_by: Transport = HTTP
+    traceparent: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from datetime import datetime
 
 from django.db import transaction
 
-from messaging import dispatch
+from messaging import dispatch, tracing
 from messaging.journal import audit
 from messaging.models import Event, Message, Pair, WebhookDelivery, WebhookEndpoint
 from messaging.models.bulk import bulk_insert, read
@@ -76,8 +76,12 @@ def event(
     pair: Pair | uuid.UUID | None = None,
     message: Message | None = None,
     data: Mapping[str, object] | None = None,
+    traceparent: str = "",
 ) -> Event:
-    """An event that is not written yet. `data` must be JSON; a message adds its MessageId, number and document id."""
+    """An event that is not written yet. `data` must be JSON; a message adds its MessageId, number and document id.
+
+    `traceparent`: of the request that led to it, where traces are told.
+    """
     pair_id = pair.pk if isinstance(pair, Pair) else pair
     facts = dict(data or {})
     if message is not None:
@@ -86,13 +90,16 @@ def event(
             facts.setdefault("document_id", message.document_id)
         if message.sequence_number is not None:
             facts.setdefault("sequence_number", message.sequence_number)
-    return Event(type=kind, at=at, pair_id=pair_id, message=message, data=facts)
+    made = Event(type=kind, at=at, pair_id=pair_id, message=message, data=facts)
+    made.traceparent = traceparent
+    return made
 
 
 def write(events: Sequence[Event]) -> None:
     """Stores the events and what is owed to webhook endpoints. Call inside the transaction that they tell of."""
     if not events:
         return
+    tracing.tell(events)
     if doubts := [_doubt(event) for event in events if event.type == "message.in_doubt"]:
         audit.doubted(doubts, max(event.at for event in events))
     # Whether anybody is to be told is asked in the same statement: an endpoint counts from its own commit on.

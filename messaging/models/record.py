@@ -35,6 +35,7 @@ class Event(models.Model):
         Message, null=True, on_delete=models.DO_NOTHING, related_name="+", db_index=False, db_constraint=False
     )
     data = models.JSONField(default=dict)
+    traceparent = ""  # not stored: of the request that led to it (`messaging.tracing`)
 
     class Meta:
         ordering = ("id",)

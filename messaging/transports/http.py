@@ -25,6 +25,7 @@ from urllib3.util import parse_url
 from messaging.transports.base import Parcel, Receipt, printable
 from messaging.transports.bounded import bounded_pool, time_limit
 from messaging.transports.connecting import context_for
+from rmhub import traces
 
 _pool = bounded_pool(
     num_pools=500,
@@ -70,7 +71,7 @@ def _pool_options(scheme: str, parcel: Parcel) -> dict[str, ssl.SSLContext] | No
 
 def _exchange(method: str, parcel: Parcel) -> Receipt:
     kind = {"Content-Type": parcel.content_type} if parcel.content_type else {}
-    headers = {**kind, "User-Agent": "rmhub", **dict(parcel.headers)}
+    headers = {**kind, "User-Agent": "rmhub", **traces.headers(), **dict(parcel.headers)}
     if parcel.authorization:
         headers["Authorization"] = parcel.authorization
     try:

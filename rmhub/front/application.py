@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from rmhub import logs, memory
+from rmhub import logs, memory, traces
 from rmhub.front import draining
 from rmhub.front.access_log import Counted, note
 from rmhub.front.bodies import (
@@ -183,6 +183,7 @@ class Front:
         draining.at_sigterm(asyncio.get_running_loop(), self._bounds.drain)
         await send({"type": "lifespan.startup.complete"})
         await receive()
+        await asyncio.to_thread(traces.close)
         await send({"type": "lifespan.shutdown.complete"})
 
     async def _ask_first(self, environ: Environ, receive: Receive, send: Send) -> None:

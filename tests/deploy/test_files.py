@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pytest
+import yaml
 
 from rmhub import env
 from rmhub.hubs import ROLES, Hub
@@ -227,6 +228,21 @@ def test_the_secrets_that_compose_wants_are_made_once(tmp_path: Path) -> None:
         patch.setenv("RMHUB_SECRET_KEYS_FILE", str(tmp_path / "secrets/secret_keys"))
         patch.delenv("RMHUB_SECRET_KEYS", raising=False)
         assert len(env.env_keys("RMHUB_SECRET_KEYS")) == 1
+
+
+def test_prometheus_is_told_where_the_workers_are() -> None:
+    compose, pod = HUB["worker1"]["environment"], PODS["worker"]["containers"][0]
+    [in_pod] = [one["value"] for one in pod["env"] if one["name"] == "RMHUB_METRICS_LISTEN"]
+    assert compose["RMHUB_METRICS_LISTEN"] == in_pod == "0.0.0.0:9464"
+    assert compose.items() > HUB["web1"]["environment"].items()
+    assert pod["ports"] == [{"name": "metrics", "containerPort": 9464}]
+    assert "ports" not in HUB["worker1"], "it has no token"
+    # Each worker of a machine has a port of its own.
+    [unit] = [unit for unit in UNITS if role_of(unit.name) == "worker"]
+    assert "RMHUB_METRICS_LISTEN=0.0.0.0:946%i" in unit.all("Service", "Environment")
+    asked = yaml.safe_load((DEPLOY / "prometheus/prometheus.yml").read_text())["scrape_configs"]
+    [targets] = [one["static_configs"][0]["targets"] for one in asked if one["job_name"] == "rmhub-worker"]
+    assert {target.rpartition(":")[2] for target in targets} == {"9461", "9462"}
 
 
 # ---- Kubernetes ----

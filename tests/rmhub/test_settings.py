@@ -78,6 +78,15 @@ def python(tmp_path: Path, *arguments: str, **changed: str) -> subprocess.Comple
         ("RMHUB_FINGERPRINT_HEADER", "X_Client_Fp", "RMHUB_FINGERPRINT_HEADER='X_Client_Fp' is not of the form"),
         ("RMHUB_OIDC_ISSUER", "https://login.example", "RMHUB_OIDC_ISSUER and RMHUB_OIDC_CLIENT_ID go together"),
         ("RMHUB_SMTP_RELAY", "relay.example:25", "RMHUB_SMTP_RELAY"),
+        (
+            "RMHUB_TRACE_URL",
+            "http://collector:4318",
+            "RMHUB_TRACE_URL is not a setting: did you mean RMHUB_TRACES_URL?",
+        ),
+        ("RMHUB_TRACES_URL", "collector:4318", "RMHUB_TRACES_URL: collector://"),
+        ("RMHUB_TRACES_HEADERS", "very-secret", "RMHUB_TRACES_HEADERS: header 1 is not of the form name=value"),
+        ("RMHUB_TRACES_SHARE", "10%", "RMHUB_TRACES_SHARE='10%' is not a number from 0 to 1"),
+        ("RMHUB_TRACES_SHARE", "nan", "RMHUB_TRACES_SHARE='nan' is not a number from 0 to 1"),
         ("RMHUB_MAIL_FROM", "the hub", "RMHUB_MAIL_FROM='the hub' is not of the form"),
         ("RMHUB_SMTP_TLS_CERT", "/nowhere/cert.pem", "RMHUB_SMTP_TLS_CERT='/nowhere/cert.pem' cannot be read"),
         ("RMHUB_SPARK_MEMORY", "lots", "RMHUB_SPARK_MEMORY='lots' is not of the form 1g or 2048m"),
@@ -202,6 +211,10 @@ def test_secrets_that_were_damaged_are_one_line(tmp_path: Path) -> None:
             {"RMHUB_FINGERPRINT_HEADER": "X-Client-Fingerprint"},
             "RMHUB_FINGERPRINT_HEADER is set, but RMHUB_TRUSTED_PROXIES names no proxy",
         ),
+        (
+            {"RMHUB_TRACES_HEADERS": "Authorization=Bearer x"},
+            "RMHUB_TRACES_HEADERS is set, but RMHUB_TRACES_URL names no collector",
+        ),
     ],
 )
 def test_settings_that_contradict_each_other_are_refused(tmp_path: Path, settings: dict[str, str], said: str) -> None:
@@ -225,6 +238,9 @@ def test_right_settings_are_taken(tmp_path: Path) -> None:
         RMHUB_FINGERPRINT_HEADER="X-Client-Fingerprint",
         RMHUB_FORWARDED_HEADER="Forwarded",
         RMHUB_TRUSTED_ORIGINS="https://hub.example.org:8443,https://*.example.org",
+        RMHUB_TRACES_URL="https://collector.example.org",
+        RMHUB_TRACES_HEADERS="Authorization=Bearer a%2Cb==, x-team=blue",
+        RMHUB_TRACES_SHARE="0.05",
         RMHUB_TOKEN="rmh_something",  # an integrator's shell has it
     )
     assert ended.returncode == 0, ended.stderr

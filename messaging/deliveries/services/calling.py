@@ -35,7 +35,7 @@ from messaging.transports.bounded import BoundedConnection, BoundedTLSConnection
 from messaging.transports.http import cause_of, sentence_of
 from partners import registry
 from partners.secrets import SecretUnreadable, decrypt
-from rmhub import clock
+from rmhub import clock, traces
 from rmhub.postgresql.base import give_back
 
 CONNECT_SECONDS = 10.0
@@ -99,6 +99,7 @@ def post(
     at = str(int(clock.now().timestamp()))
     signed = {
         "User-Agent": "rmhub",
+        **traces.headers(),
         **dict(headers),
         "webhook-id": key,
         "webhook-timestamp": at,

@@ -20,7 +20,7 @@ from datetime import datetime, timedelta
 from django.conf import settings
 from django.db import Error, transaction
 
-from messaging import storage
+from messaging import storage, tracing
 from messaging.applications import RESOLVERS, SERVICES, Document, Reply, Service, Transient
 from messaging.choices import Consult, DeliveryState
 from messaging.deliveries.services import calling, claiming, history, together
@@ -53,6 +53,7 @@ from messaging.protocol.processing import (
     read_answer,
 )
 from messaging.protocol.service_ends import Ran
+from messaging.tracing import Operation
 from messaging.transports.base import printable
 from partners.secrets import SecretUnreadable, decrypt
 from rmhub import clock
@@ -73,8 +74,30 @@ class _Failed(Exception):
 
 def talk(job: Job) -> Outcome:
     """Runs what the job names and says what came of it. Never raises. Call outside of any transaction."""
+    message = job.delivery.message
+    with tracing.doing(Operation.DELIVER, message.pk, message.agreement_version_id) as span:
+        outcome = _ran(job)
+        if span is not None:
+            said = {"delivery.id": job.delivery.public_id, "trigger": job.trigger.name, "service": job.kind.value}
+            tracing.ended(span, outcome.cause, outcome.status, **said)
+        log.log(
+            logging.INFO if outcome.cause else logging.DEBUG,
+            "handed over",
+            extra={
+                "action": "delivered" if not outcome.cause else "delivery_trouble",
+                "delivery": job.delivery.public_id,
+                "trigger": job.trigger.name,
+                "kind": job.kind.value,
+                "cause": outcome.cause,
+                "status": outcome.status,
+            },
+        )
+    return outcome
+
+
+def _ran(job: Job) -> Outcome:
     try:
-        outcome = _RUN[job.kind](job)
+        return _RUN[job.kind](job)
     except Exception as error:
         # A mistake of ours. The service may have been run or not, and only one answer is safe.
         log.exception("hand-over broke", extra={"action": "talk_failed", "delivery": job.delivery.public_id})
@@ -84,19 +107,6 @@ def talk(job: Job) -> Outcome:
         if job.kind in (JobKind.CALLABLE, JobKind.ATOMIC):  # rolled back, or will be: its claim does not count any more
             return Outcome(Ran.TRANSIENT, cause="internal_error", detail=detail)
         return Outcome(Ran.UNKNOWN, cause="service_outcome_unknown", detail=detail)
-    log.log(
-        logging.INFO if outcome.cause else logging.DEBUG,
-        "handed over",
-        extra={
-            "action": "delivered" if not outcome.cause else "delivery_trouble",
-            "delivery": job.delivery.public_id,
-            "trigger": job.trigger.name,
-            "kind": job.kind.value,
-            "cause": outcome.cause,
-            "status": outcome.status,
-        },
-    )
-    return outcome
 
 
 # --- callables ---

@@ -50,7 +50,7 @@ from messaging.protocol.processing import MAX_DOCUMENT_ID
 from partners import registry, visibility
 from partners.addresses import host_of
 from partners.terms import Terms
-from rmhub import clock
+from rmhub import clock, traces
 from rmhub.ids import uuid7
 from rmhub.language import number as written
 
@@ -181,7 +181,7 @@ def message_submit(
         expires_at=clock.now() + timedelta(seconds=time_to_live) if time_to_live is not None else None,
     )
     rows = [_payload(message, number, payload) for number, payload in enumerate(payloads, start=1)]
-    entry = _Entry(message, rows, pairs.outbound_pair_id(terms), terms)
+    entry = _Entry(message, rows, pairs.outbound_pair_id(terms), terms, traces.current())
     try:
         # A caller with a transaction of its own wants the message in it; all others share commits.
         stored = _store([entry])[0] if connection.in_atomic_block else _group.submit(entry)
@@ -208,6 +208,7 @@ def message_submit(
             ),
             existing=taken.stored_id,
         ) from error
+    traces.refer(key)
     warnings = _warnings(stored.pair)
     if misfit is not None:
         warnings = (*warnings, ("schema_misfit", _("Accepted. {misfit}").format(misfit=misfit.sentences[0])))
@@ -259,12 +260,15 @@ def payload_missing(state: str) -> WrongState:
 
 @dataclass(frozen=True, slots=True)
 class _Entry:
-    """One checked submission on its way into the store. `message`: as it is before it is tried."""
+    """One checked submission on its way into the store. `message`: as it is before it is tried. `traceparent`: of the
+    request that brought it, where traces are told.
+    """
 
     message: Message
     payloads: list[Payload]
     pair_id: uuid.UUID
     terms: Terms
+    traceparent: str
 
 
 class _Stored(NamedTuple):
@@ -307,7 +311,11 @@ def _store(entries: list[_Entry]) -> list[_Stored | None]:
                 data["attributes"] = shown
             if message.schema_faults:
                 data["schema_faults"] = message.schema_faults
-            written.append(events.event("message.accepted", now, pair=pair, message=message, data=data))
+            written.append(
+                events.event(
+                    "message.accepted", now, pair=pair, message=message, data=data, traceparent=entry.traceparent
+                )
+            )
             taken.append(entry)
             messages.append(message)
             found.append(_Stored(message, pair))

@@ -25,7 +25,7 @@ from django.utils import translation
 from django.utils.translation import gettext as _
 from django.views.decorators.debug import sensitive_variables
 
-from messaging import dispatch
+from messaging import dispatch, tracing
 from messaging.choices import WebhookState
 from messaging.exceptions import InvalidSubmission, Stale
 from messaging.journal import audit, events, incidents
@@ -33,10 +33,11 @@ from messaging.journal.audit import SYSTEM, Actor
 from messaging.models import Event, WebhookDelivery, WebhookEndpoint
 from messaging.models.base import existing
 from messaging.models.bulk import bulk_set
+from messaging.tracing import Operation
 from messaging.transports.bounded import bounded_pool, is_public, public_pool, time_limit
 from messaging.transports.http import sentence_of
 from partners.secrets import SecretUnreadable, decrypt, encrypt
-from rmhub import clock
+from rmhub import clock, ids, traces
 from rmhub.ids import public_id
 from rmhub.postgresql.base import give_back
 
@@ -278,7 +279,20 @@ def post(delivery: WebhookDelivery) -> Outcome:
         "webhook-timestamp": at,
         "webhook-signature": " ".join(sign(key, public_id("dlv", delivery.pk), at, body) for key in keys),
     }
-    return send(endpoint.url, body, headers)
+    with tracing.doing(Operation.WEBHOOK, _message_of(delivery)) as span:
+        outcome = send(endpoint.url, body, headers)
+        if span is not None:
+            taken = outcome.status is not None and outcome.status < 300
+            tracing.ended(span, "" if taken else str(outcome.status or "unreachable"), outcome.status)
+    return outcome
+
+
+def _message_of(delivery: WebhookDelivery) -> uuid.UUID | None:
+    """The message that an event is about, where its trace is told."""
+    if traces.active() is None:
+        return None
+    found = ids.parse(delivery.body["data"].get("message", ""))
+    return found[1] if found is not None else None
 
 
 def send(url: str, body: bytes, headers: Mapping[str, str]) -> Outcome:
@@ -287,7 +301,7 @@ def send(url: str, body: bytes, headers: Mapping[str, str]) -> Outcome:
         problem = refuse_url(url)
     if problem is not None:
         return Outcome(error=problem)
-    headers = {"Content-Type": "application/json", "User-Agent": "rmhub", **headers}
+    headers = {"Content-Type": "application/json", "User-Agent": "rmhub", **traces.headers(), **headers}
     pool = _any_pool if settings.RMHUB_WEBHOOK_ALLOW_PRIVATE else _public_pool
     try:
         with time_limit(TIMEOUT):

@@ -28,6 +28,7 @@ CHECKS = (
     Check("public address", network.public_answer),
     Check("mail servers", network.mail_servers),
     Check("mail entrance", machine.mail_entrance),
+    Check("collector of traces", network.collector),
     Check("partners' names", network.partner_names, asks_database=True),
 )
 # Only for whoever asks for it: it connects to servers of others.

@@ -17,6 +17,7 @@ from django.conf import settings
 from messaging.overview.doctor.check import Finding, failed, ok, warning
 from partners.models import Endpoint
 from partners.transports import mail_server
+from rmhub import traces
 
 SECONDS = 10.0
 AT_ONCE = 16
@@ -119,6 +120,27 @@ def mail_servers() -> Iterator[Finding]:
             yield ok(f"{at} ({name}) greets")
         else:
             yield failed(f"{at} ({name}) does not greet as a mail server", f"Check {name}.")
+
+
+def collector() -> Iterator[Finding]:
+    """It takes spans; it is given none."""
+    if not settings.RMHUB_TRACES_URL:
+        yield ok("none is set (RMHUB_TRACES_URL)")
+        return
+    url = traces.endpoint()
+    shown = urlsplit(url)._replace(netloc=urlsplit(url).netloc.rpartition("@")[2], query="").geturl()
+    headers = {"Content-Type": "application/x-protobuf", **settings.RMHUB_TRACES_HEADERS}
+    try:
+        answer = urllib3.request("POST", url, body=b"", headers=headers, retries=False, timeout=SECONDS, redirect=False)
+    except urllib3.exceptions.HTTPError as error:
+        yield warning(
+            f"nobody answers at {shown}: {str(error).rpartition(': ')[2]}", "Check RMHUB_TRACES_URL; messages go on."
+        )
+        return
+    if answer.status == 200:
+        yield ok(f"{shown} takes spans")
+    else:
+        yield warning(f"{shown} answers {answer.status}", "Check RMHUB_TRACES_URL and RMHUB_TRACES_HEADERS.")
 
 
 def _connected(host: str, port: int, *, tls: bool) -> socket.socket:

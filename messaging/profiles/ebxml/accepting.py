@@ -233,7 +233,7 @@ def _store(item: Item, pair: Pair, decision: Decision, batch: Batch) -> None:
         else:
             batch.owe(ack, item.agreed)
         batch.new_acks[message.pk] = ack
-    batch.events.append(received_event(message, item.agreed, now))
+    batch.events.append(received_event(message, item.agreed, now, item.traceparent))
     if item.road is not None:
         batch.pass_on(message, rows, item.road, memory_lost=lost)
 
@@ -293,7 +293,7 @@ def _repeat(item: Item, pair: Pair, decision: Decision, stored: Known | None, ba
     if decision.warning:
         data["warning"] = decision.warning
         batch.differs(pair, message_pk, item.envelope.message_id, decision.warning)
-    batch.repeated(pair, message_pk, item.envelope.message_id, data)
+    batch.repeated(item, pair, message_pk, item.envelope.message_id, data)
 
 
 def _follow_restart(item: Item, pair: Pair, decision: Decision, stored: Known, batch: Batch) -> None:

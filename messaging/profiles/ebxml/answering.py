@@ -104,7 +104,7 @@ def _apply(item: Item, message: Message, pair: Pair, batch: Batch) -> str:
     message.state = IN_FLIGHT[pair.flow]
     apply_outbound(pair, result.state, now)
     if Act.COMPLETE in result.acts:
-        _complete(message, pair, had_trouble, batch)
+        _complete(item, message, pair, had_trouble, batch)
     elif event.kind is not Kind.ACKNOWLEDGED:
         error = item.envelope.error
         assert error is not None
@@ -115,7 +115,7 @@ def _apply(item: Item, message: Message, pair: Pair, batch: Batch) -> str:
     return ""
 
 
-def _complete(message: Message, pair: Pair, had_trouble: bool, batch: Batch) -> None:
+def _complete(item: Item, message: Message, pair: Pair, had_trouble: bool, batch: Batch) -> None:
     now = batch.now
     message.state = move(message.state, Happened.ACKNOWLEDGED, reliable=True)
     message.completed_at = now
@@ -126,8 +126,9 @@ def _complete(message: Message, pair: Pair, had_trouble: bool, batch: Batch) -> 
     pair.probing = False
     pair.done += 1
     pair.last_success_at = now
+    data = {"attempts": message.attempts}
     batch.events.append(
-        events.event("message.delivered", now, pair=pair, message=message, data={"attempts": message.attempts})
+        events.event("message.delivered", now, pair=pair, message=message, data=data, traceparent=item.traceparent)
     )
     if had_trouble and pair.flow != Flow.SUSPENDED:
         batch.events += incidents.incidents_resolve_for_pair(

@@ -57,6 +57,7 @@ def receive(arrival: Arrival, *, limits: Limits, principal: Principal) -> int:
         digest=hashlib.sha256(arrival.body).hexdigest(),
         terms=terms,
         remote_address=arrival.remote_address,
+        traceparent=arrival.traceparent,
         came_by=arrival.came_by,
     )
     if envelope.message_type is MessageType.NORMAL:

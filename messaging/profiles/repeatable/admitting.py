@@ -232,7 +232,7 @@ def _execute(item: Item, outcome: Outcome, batch: _Batch) -> Outcome:
     )
     batch.store(message, [payload], pair)
     if not item.synchronous:
-        batch.events.append(received_event(message, item.terms, now))
+        batch.events.append(received_event(message, item.terms, now, item.traceparent))
     if item.road is not None:
         batch.pass_on(message, [payload], item.road, memory_lost=lost)
     known = None
@@ -297,7 +297,7 @@ def _repeat(item: Item, outcome: Outcome, known: Remembered, batch: _Batch) -> O
     """A further copy: counted, and answered like the first (or told that the first is not done)."""
     pair = batch.pairs[item.pair_id]
     pair.duplicates += 1
-    batch.repeated(pair, known.message_pk, item.request_id, {"rule": outcome.verdict.value})
+    batch.repeated(item, pair, known.message_pk, item.request_id, {"rule": outcome.verdict.value})
     return outcome
 
 

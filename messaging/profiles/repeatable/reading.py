@@ -111,6 +111,7 @@ def read_item(request: Request, principal: Principal, terms: Terms, identity: Id
         road=road,
         by_ebxml_too=remembering.has_others(principal.party_id, Profile.REPEATABLE),
         remote_address=request.remote_address,
+        traceparent=request.traceparent,
     )
 
 

@@ -264,7 +264,7 @@ def _repeat(item: Item, known: Known | None, rule: str, batch: Batch, *, compare
         batch.differs(pair, known.message_pk, item.envelope.message_id, cause)
     if item.envelope.position is not None:
         data["sequence_number"] = item.position.current
-    batch.repeated(pair, known.message_pk if known is not None else None, item.envelope.message_id, data)
+    batch.repeated(item, pair, known.message_pk if known is not None else None, item.envelope.message_id, data)
     return Outcome(202)
 
 

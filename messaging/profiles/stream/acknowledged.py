@@ -29,7 +29,7 @@ from messaging.profiles.stream.arrivals import Receipt
 from messaging.profiles.stream.in_flight import Ending, Flight
 from messaging.protocol.messages import Happened, State, move_stream
 from messaging.protocol.streams.final import Consequence, class_of, consequence
-from messaging.protocol.streams.outgoing import Do, Kind
+from messaging.protocol.streams.outgoing import Act, Do, Kind
 from messaging.protocol.streams.outgoing import Event as StreamEvent
 from messaging.routing.services import upstream
 from rmhub import clock
@@ -100,7 +100,10 @@ def _order_ack(item: Receipt, group: _Group) -> None:
     if not ignored and pair is not None:
         flight = group.flights.get(pair.pk)
         event = StreamEvent(kind=Kind.ACKNOWLEDGED, tx_sequence_id=item.tx_sequence_id, number=item.number)
-        acts = flight.advance(event, group.now) if flight is not None else ()
+        acts: tuple[Act, ...] = ()
+        if flight is not None:
+            flight.traceparent = item.traceparent
+            acts = flight.advance(event, group.now)
         if not any(act.do is Do.COMPLETE for act in acts) and not _late(item, pair, group):
             ignored = _stale(item, flight)
     group.signals.append(_row(item, pair, None, ignored, group.now))

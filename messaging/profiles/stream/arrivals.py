@@ -220,3 +220,4 @@ class Receipt:
     body: bytes
     digest: str
     remote_address: str = ""
+    traceparent: str = ""

@@ -112,6 +112,7 @@ class Flight:
     about: uuid.UUID | None = None  # the message for which it stopped
     patient: bool = False  # slots that are about to come free are waited for
     turned: bool = False  # the stream's row has other values than the database
+    traceparent: str = ""  # of the order acknowledgement that moved it (`messaging.tracing`)
 
     def advance(self, event: StreamEvent, now: datetime) -> tuple[Act, ...]:
         """One step of the core, in memory. Raises IllegalTransition for a verb of people that is refused now."""
@@ -331,12 +332,18 @@ def _delivered(flight: Flight, rows: Sequence[Row], now: datetime) -> list[Event
             flight.pair.probing = False
             flight.policy = stream_policy(flight.terms)
     flight.pair.done += len(done)
-    return [_event("message.delivered", flight.pair, row, {"attempts": row.attempts}, now) for row in done]
+    said = [(row, {"attempts": row.attempts}) for row in done]
+    return [_event("message.delivered", flight.pair, row, data, now, flight.traceparent) for row, data in said]
 
 
-def _event(kind: str, pair: Pair, row: Row, data: Mapping[str, object], now: datetime) -> Event:
-    message = Message(pk=row.pk, message_id=row.message_id, sequence_number=row.number or None)
-    return events.event(kind, now, pair=pair, message=message, data=data)
+def _event(kind: str, pair: Pair, row: Row, data: Mapping[str, object], now: datetime, traceparent: str = "") -> Event:
+    message = Message(
+        pk=row.pk,
+        message_id=row.message_id,
+        agreement_version_id=row.version_id,
+        sequence_number=row.number or None,
+    )
+    return events.event(kind, now, pair=pair, message=message, data=data, traceparent=traceparent)
 
 
 def _moved(flight: Flight) -> list[Message]:

@@ -140,6 +140,7 @@ def _item(arrival: Arrival, envelope: StreamEnvelope, principal: Principal, term
         detail=detail,
         road=road,
         remote_address=arrival.remote_address,
+        traceparent=arrival.traceparent,
     )
 
 
@@ -215,6 +216,7 @@ def _receipt(arrival: Arrival, envelope: StreamEnvelope, principal: Principal) -
         body=arrival.body,
         digest=hashlib.sha256(arrival.body).hexdigest(),
         remote_address=arrival.remote_address,
+        traceparent=arrival.traceparent,
     )
 
 

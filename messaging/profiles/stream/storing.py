@@ -109,7 +109,7 @@ def store(item: Item, pair: Pair, batch: Batch, *, again: Known | None = None) -
     if item.pair_id in batch.waiting:
         batch.waiting[item.pair_id] += len(deliveries)
     _remember(item, message, batch, again)
-    batch.events.append(received_event(message, item.terms, now))
+    batch.events.append(received_event(message, item.terms, now, item.traceparent))
     if item.road is not None:
         batch.pass_on(message, rows, item.road, memory_lost=lost)
         if position is not None and item.terms.final_receipt:

@@ -21,6 +21,7 @@ from messaging.protocol.envelope import ErrorInfo, Semantics
 from messaging.protocol.errors import ErrorCode, Severity
 from messaging.routing.services import upstream
 from messaging.routing.services.routing import Road
+from rmhub import traces
 from rmhub.ids import uuid7
 
 Arriving = tuple[Road, str]  # and its MessageId
@@ -165,6 +166,13 @@ def forward(
     accepted = {"agreement": terms.tpa_id, "service": onward.service, "action": onward.action, "size": onward.size}
     written = [
         events.event("message.forwarded", now, pair=message.pair_id, message=message, data=passed),
-        events.event("message.accepted", now, pair=pair, message=onward, data=accepted),
+        events.event(
+            "message.accepted",
+            now,
+            pair=pair,
+            message=onward,
+            data=accepted,
+            traceparent=traces.root(message.pk),
+        ),
     ]
     return Forwarded(onward, rows, identity, written, attempts)

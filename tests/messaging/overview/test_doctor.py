@@ -45,6 +45,7 @@ from tests.messaging.factories import partner_side
 from tests.messaging.outages import outage
 from tests.messaging.profiles.repeatable.hubs import hubs
 from tests.partners.factories import make_outbound_credential
+from tests.rmhub.collector import collecting
 
 pytestmark = pytest.mark.django_db(transaction=True)
 BY_NAME = {one.name: one for one in CHECKS}
@@ -336,6 +337,19 @@ def test_mail_servers_are_greeted_by(settings: Any, greeting: bytes, state: Stat
         settings.RMHUB_SMTP_RELAY = f"smtp://127.0.0.1:{port}"
         assert set(found("mail servers")) == {state}
     assert "cannot be reached" in found("mail servers")[State.FAILED]
+
+
+@pytest.mark.parametrize(("status", "state"), [(200, State.OK), (401, State.WARNING)])
+def test_the_collector_of_traces_is_asked_and_given_nothing(settings: Any, status: int, state: State) -> None:
+    assert "none is set" in found("collector of traces")[State.OK]
+    with collecting() as collector:
+        collector.status = status
+        settings.RMHUB_TRACES_URL = collector.url
+        settings.RMHUB_TRACES_HEADERS = {"X-Team": "blue"}
+        assert set(found("collector of traces")) == {state}
+    assert (collector.paths, collector.bodies) == (["/v1/traces"], [b""])
+    assert collector.headers[0]["x-team"] == "blue"
+    assert "nobody answers" in found("collector of traces")[State.WARNING]
 
 
 def certificate(folder: Path, days: float) -> tuple[Path, Path]:
