@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Any
 
 from django.db import connection
@@ -27,7 +27,8 @@ FEW = {
     "transmission_by_message": "the attempts of the messages that it was given",
     "message_in_stream": "what is in flight of a stream: no more than its window",
 }
-_STATEMENT = re.compile(r"\s*(?:SELECT|INSERT|UPDATE|DELETE|WITH)\b(?!\Z)")
+_WORD = re.compile(r"\b(?:SELECT|INSERT|UPDATE|DELETE|WITH)\b")
+_STATEMENT = re.compile(rf"\s*{_WORD.pattern}(?!\Z)")
 _HOLE = "\0"  # in the text of a statement: what is put in when it runs
 _FIELD = re.compile(r"\{\w*\}")
 _MANY = 1000  # rows
@@ -45,9 +46,9 @@ class Plans:
         self._sorts = {_even(part): reason for part, reason in (sorts or {}).items()}
         self._seen: set[str] = set()
 
-    def faults(self, run: Callable[[], object], *, sorting: bool = False) -> list[str]:
+    def faults(self, run: Callable[[], object], *, sorting: bool = False, whole: Collection[str] = ()) -> list[str]:
         """What is wrong with the plans of all statements that `run` sends, each with its statement. `sorting`: it may
-        sort what it finds, as what people ask for now and then does.
+        sort what it finds, as what people ask for now and then does. `whole`: tables of which it wants every row.
         """
         sent: list[tuple[str, Any]] = []
 
@@ -59,20 +60,23 @@ class Plans:
         with connection.execute_wrapper(note):
             run()
         assert sent, "it asked the database nothing"
-        found = []
-        for sql, params in sent:
+        for sql, _ in sent:
             self._seen.add(_even(sql))
-            if wrong := self._judged(sql, params, sorting):
-                # Statistics are samples: with fresh ones of all tables the answer is the planner's own. A small table
-                # may be cheaper to scan where a jump costs four times a step, as on a disk that turns; the question is
-                # whether there is an index that a large one can go by.
-                with connection.cursor() as cursor:
-                    cursor.execute(f"ANALYZE {', '.join(sorted(connection.introspection.table_names(cursor)))}")
-                    cursor.execute("SET LOCAL random_page_cost = 1.1")
-                    wrong = self._judged(sql, params, sorting)
-                    cursor.execute("SET LOCAL random_page_cost TO DEFAULT")
-            if wrong:
-                found.append(f"{_even(sql)[:400]}\n{wrong}")
+        wrong = [one for one in sent if self._judged(*one, sorting, whole)]
+        if not wrong:
+            return []
+        # Statistics are samples: with fresh ones of all tables the answer is the planner's own. A small table may be
+        # cheaper to scan where a jump costs four times a step, as on a disk that turns; the question is whether there
+        # is an index that a large one can go by.
+        with connection.cursor() as cursor:
+            cursor.execute(f"ANALYZE {', '.join(sorted(connection.introspection.table_names(cursor)))}")
+            cursor.execute("SET LOCAL random_page_cost = 1.1")
+            found = [
+                f"{_even(sql)[:400]}\n{said}"
+                for sql, params in wrong
+                if (said := self._judged(sql, params, sorting, whole))
+            ]
+            cursor.execute("SET LOCAL random_page_cost TO DEFAULT")
         return found
 
     def forget(self) -> None:
@@ -81,27 +85,32 @@ class Plans:
 
     def missing(self, *rooms: str, elsewhere: Mapping[str, str] | None = None) -> list[str]:
         """Statements of these modules and folders that no `faults` has explained. `elsewhere`: parts of the text of
-        those that have their plan in another test, or need none, with where or why.
+        those that have their plan in another test, or need none, with where or why; one that is true of none is told.
         """
-        known = {_even(part).replace("…", _HOLE) for part in elsewhere or {}}
-        return [
-            f"{place}: {text[:200].replace(_HOLE, '…')}"
-            for place, text in _written(*rooms)
-            if not any(part in text for part in known) and not any(_pattern(text).search(sql) for sql in self._seen)
-        ]
+        known = {_even(part).replace("…", _HOLE): part for part in elsewhere or {}}
+        idle = set(known)
+        found = []
+        for place, text in _written(*rooms):
+            if any(_pattern(text).search(sql) for sql in self._seen):
+                continue
+            named = {part for part in known if part in text}
+            if not named:
+                found.append(f"{place}: {text[:200].replace(_HOLE, '…')}")
+            idle -= named
+        return found + [f"no statement without a plan is {known[part]}" for part in idle]
 
-    def _judged(self, sql: str, params: Any, sorting: bool) -> str:
+    def _judged(self, sql: str, params: Any, sorting: bool, whole: Collection[str]) -> str:
         with connection.cursor() as cursor:
             cursor.execute(f"EXPLAIN (FORMAT JSON) {sql}", params)
             ((plan,),) = cursor.fetchall()
-        wrong = list(self._wrong(plan[0]["Plan"], sql, sorting))
+        wrong = list(self._wrong(plan[0]["Plan"], sql, sorting, whole))
         return "\n".join([*wrong, _drawn(plan[0]["Plan"])]) if wrong else ""
 
-    def _wrong(self, node: dict[str, Any], sql: str, sorting: bool) -> Iterator[str]:
+    def _wrong(self, node: dict[str, Any], sql: str, sorting: bool, whole: Collection[str]) -> Iterator[str]:
         table = node.get("Relation Name", "")
         # Looked for in the whole table of pairs, so that no message writes into an index of it.
         is_pair = table == "messaging_pair" and re.search(r"due_at <= |p\.transmission_id = u\.id", sql)
-        if node["Node Type"] == "Seq Scan" and self._is_big(table) and not is_pair:
+        if node["Node Type"] == "Seq Scan" and table not in whole and self._is_big(table) and not is_pair:
             yield f"reads all of {table}"
         below: list[dict[str, Any]] = node.get("Plans", [])
         # What Django writes here sorts the few rows of one object; the statements of the path are written by hand.
@@ -114,7 +123,7 @@ class Plans:
         if unbounded and not any(part in _even(sql) for part in self._sorts):
             yield f"sorts what nothing bounds: {node['Sort Key']}"
         for one in below:
-            yield from self._wrong(one, sql, sorting)
+            yield from self._wrong(one, sql, sorting, whole)
 
     def _is_bounded(self, node: dict[str, Any]) -> bool:
         if node["Node Type"] == "Limit":
@@ -134,6 +143,16 @@ class Plans:
         with connection.cursor() as cursor:
             cursor.execute("SELECT reltuples FROM pg_class WHERE oid = to_regclass(%s)", [table])
             return bool(cursor.fetchone()[0] >= _MANY)
+
+
+def modules(*rooms: str) -> list[str]:
+    """The files of these modules and folders in which a statement is written by hand."""
+    return sorted({place.rpartition(":")[0] for place, _ in _written(*rooms)})
+
+
+def within(path: str, rooms: Iterable[str]) -> bool:
+    """Whether a file is one of these modules, or in one of these folders."""
+    return any(path == room or path.startswith(f"{room}/") for room in rooms)
 
 
 def _unique_indexes() -> set[str]:
@@ -164,7 +183,10 @@ def _written(*rooms: str) -> Iterator[tuple[str, str]]:
         paths = sorted(start.rglob("*.py")) if start.is_dir() else [start]
         assert paths, room
         for path in paths:
-            tree = ast.parse(path.read_text())
+            source = path.read_text()
+            if not _WORD.search(source):
+                continue
+            tree = ast.parse(source)
             parts = {id(part) for node in ast.walk(tree) if isinstance(node, ast.JoinedStr) for part in node.values}
             for node in ast.walk(tree):
                 text = _text(node) if id(node) not in parts else None

@@ -1840,6 +1840,10 @@ class Migration(migrations.Migration):
             index=models.Index(models.F('pair'), models.F('position'), condition=models.Q(('direction', 'out'), ('standing', 'open'), ('tx_sequence_id__isnull', False)), name='message_in_stream'),
         ),
         migrations.AddIndex(
+            model_name='message',
+            index=models.Index(condition=models.Q(('forwarded_from__isnull', False), ('standing__in', ('open', 'confirming', 'failed', 'in_doubt'))), fields=['pair'], name='message_onward'),
+        ),
+        migrations.AddIndex(
             model_name='join',
             index=models.Index(fields=['trigger', 'activation', 'expires_at'], name='join_by_activation'),
         ),

@@ -26,6 +26,8 @@ from rmhub.language import gettext_lazy
 # On its way: moving on from one of these states to another is nothing that an index knows of.
 OPEN = (MessageState.QUEUED, MessageState.SENDING, MessageState.AWAITING_ACK, MessageState.RETRYING)
 DONE = (MessageState.DELIVERED, MessageState.RECEIVED)
+# Standings of what may still get to its receiver: whoever it came from waits for it.
+WAITED_FOR = ("open", MessageState.CONFIRMING.value, MessageState.FAILED.value, MessageState.IN_DOUBT.value)
 SEMANTICS = [(value.value, value.value) for value in Semantics]
 
 
@@ -220,6 +222,11 @@ class Message(Identified):
             models.Index(fields=("expires_at",), name="message_expiring", condition=Q(expires_at__isnull=False)),
             models.Index(
                 fields=("forwarded_from",), name="message_by_origin", condition=Q(forwarded_from__isnull=False)
+            ),
+            models.Index(
+                fields=("pair",),
+                name="message_onward",
+                condition=Q(forwarded_from__isnull=False, standing__in=WAITED_FOR),
             ),
             models.Index(
                 fields=("resubmitted_from",), name="message_resubmitted", condition=Q(resubmitted_from__isnull=False)

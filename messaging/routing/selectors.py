@@ -13,6 +13,7 @@ from messaging import profile
 from messaging.choices import Direction, RouteMode
 from messaging.models import Message, Pair, Route
 from messaging.models.base import existing
+from messaging.models.message import WAITED_FOR
 from messaging.protocol.codecs.ebxml import normalize_uri
 from messaging.protocol.pair_state import Flow, Gate
 from partners import registry
@@ -25,13 +26,11 @@ from partners.terms import Terms
 from partners.visibility import allows, limit
 from rmhub.language import gettext_lazy
 
-# No message of the router waits here any more.
 _BLOCKED = {
     Gate.PAUSED.value: gettext_lazy("{pair} is paused: it accepts no new messages now."),
     Gate.DISABLED.value: gettext_lazy("{pair} is disabled: it accepts no new messages now."),
     Flow.SUSPENDED.value: gettext_lazy("{pair} is suspended: it accepts no new messages now."),
 }
-_ENDED = ("delivered", "received", "skipped", "cancelled", "sent")
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,8 +65,7 @@ def waiting(route: Route) -> int:
     pair = _pair(terms)
     if pair is None:
         return 0
-    open_ones = Message.objects.filter(~Q(state__in=("delivered", "received")), pair=pair, forwarded_from__isnull=False)
-    return open_ones.exclude(state__in=_ENDED).count()
+    return Message.objects.filter(pair=pair, forwarded_from__isnull=False, standing__in=WAITED_FOR).count()
 
 
 def warnings(route: Route) -> list[Warning]:

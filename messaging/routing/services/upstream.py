@@ -154,7 +154,7 @@ WHERE about_id = ANY(%s) AND direction = 'out' AND kind IN ('ack', 'final') AND 
 _HELD = """
 SELECT s.* FROM messaging_message o JOIN messaging_signal s ON s.about_id = o.forwarded_from_id
 WHERE o.pair_id = %s AND o.direction = 'out' AND o.forwarded_from_id IS NOT NULL
-AND NOT (o.state IN ('delivered', 'received')) AND NOT (o.state IN ('skipped', 'cancelled', 'sent'))
+AND o.standing IN ('open', 'confirming', 'failed', 'in_doubt')
 AND s.direction = 'out' AND s.kind = 'ack' AND s.state = 'held' AND s.owed > 0
 ORDER BY s.id FOR UPDATE OF s
 """

@@ -26,7 +26,7 @@ from rmhub.clock import FrozenClock
 from rmhub.roles import Role
 from tests.messaging.access.test_visibility import limited
 from tests.messaging.console.scenes import browser
-from tests.messaging.engine.test_plans import multiply
+from tests.messaging.full_store import multiply
 from tests.messaging.profiles.wsat import scenes
 from tests.messaging.profiles.wsat.kit import peer
 

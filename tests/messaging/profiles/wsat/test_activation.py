@@ -28,8 +28,8 @@ from rmhub import clock
 from rmhub.clock import FrozenClock
 from tests.messaging.conftest import NOON
 from tests.messaging.deliveries.stage import arrive, make_trigger
-from tests.messaging.engine.test_plans import multiply
 from tests.messaging.factories import partner_side
+from tests.messaging.full_store import multiply
 from tests.messaging.profiles.wsat.kit import HUB, Peer, coordination_of, party_of, peer
 from tests.partners.factories import make_agreement
 
