@@ -55,7 +55,8 @@ def text(found: Soak) -> str:
         f"{found.seconds / 60:g} minutes at {found.rate:.1f} documents/s: {found.handed_over:,} documents handed over,"
         f" {applied / seconds if seconds else 0:.1f} a second applied by the receiving application.",
         f"Meanwhile {found.faults['killed']} processes were killed and {found.faults['restarted']} restarted, and the"
-        f" archive ran {found.archived} times. At most {most} connections to a hub's database.",
+        f" archive ran {found.archived} times and took {found.forgotten:,} messages out of the"
+        f" stores. At most {most} connections to a hub's database.",
         f"An idle hub used {found.idle[0]:g} % of a CPU before, and {found.idle[1]:g} % after.",
         "",
         "| | second third, MiB | last third, MiB |",

@@ -52,8 +52,8 @@ class Plan:
 
     @property
     def archive_every(self) -> float:
-        """The archive runs at least four times."""
-        return min(600.0, self.seconds / 5)
+        """Seconds between two runs of the archive."""
+        return min(600.0, self.seconds / 3)
 
     @property
     def sample_every(self) -> float:
@@ -80,8 +80,8 @@ class Sample:
 
 @dataclass(slots=True)
 class Soak:
-    """`faults`: how often each; `archived`: runs of the archive; `idle`: percent of a CPU that a hub uses with
-    nothing to do, before and after; `broken`: promises that were not kept, in words.
+    """`faults`: how often each; `archived`: runs of the archive; `forgotten`: messages that left the stores; `idle`:
+    percent of a CPU that a hub uses with nothing to do, before and after; `broken`: promises that were not kept.
     """
 
     seconds: float
@@ -89,6 +89,7 @@ class Soak:
     handed_over: int = 0
     faults: dict[str, int] = field(default_factory=lambda: {"killed": 0, "restarted": 0})
     archived: int = 0
+    forgotten: int = 0
     idle: tuple[float, float] = (0.0, 0.0)
     samples: list[Sample] = field(default_factory=list)
     broken: list[str] = field(default_factory=list)
@@ -114,6 +115,7 @@ def soak(plan: Plan, log: Log, *, logs: bool = False) -> Soak:
                 log(_line(sample))
         found.handed_over = len(load.accepted)
         found.broken += _verdict(stage, load)
+        found.forgotten = sum(map(_forgotten, (stage.buyer, stage.seller)))
         found.idle = (before, _idle(supervisor, plan.idle))
         return found
 
@@ -307,6 +309,12 @@ def _verdict(stage: Stage, load: Load) -> list[str]:
     if strange := set(applied) - accepted:
         found.append(f"{len(strange)} documents were applied that nobody handed over")
     return [*found, *(said for hub in (stage.buyer, stage.seller) if (said := _manage(hub, "check_invariants")))]
+
+
+def _forgotten(hub: Hub) -> int:
+    """Messages that only the archive has."""
+    with psycopg.connect(hub.database_url) as database:
+        return _one(database.execute("SELECT count(*) FROM messaging_archivedmessage WHERE state = 'archived'"))[0]
 
 
 def _effects(path: Path) -> Counter[str]:

@@ -11,13 +11,11 @@ pytestmark = pytest.mark.acceptance
 
 
 def test_documents_are_applied_once_while_processes_end_and_the_store_is_emptied() -> None:
-    found = soak(Plan(seconds=180, rate=6, fault_every=10, idle=3), print)
+    found = soak(Plan(seconds=150, rate=4, fault_every=10, idle=3), print)
     assert found.broken == []
     assert found.handed_over > 0
     assert found.faults["killed"] and found.faults["restarted"]
-    # Both hubs have what was sent and what came: twice as many rows as documents, less what the archive took.
-    last = found.samples[-1]
-    assert last.stored < 2 * last.handed_over, "nothing left the stores"
+    assert found.archived and found.forgotten
     assert max(max(one.connections.values()) for one in found.samples) <= report.CONNECTIONS
     assert not {*FAILING} & {*LASTING}
     text, chart = report.text(found), report.svg(found.samples)
