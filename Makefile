@@ -21,7 +21,7 @@ DEPLOYED = RMHUB_HTTPS=true RMHUB_ALLOWED_HOSTS=hub.example.org RMHUB_PUBLIC_URL
 	RMHUB_SECRET_KEY="$$($(PY) -c 'import secrets; print(secrets.token_urlsafe(64))')" \
 	RMHUB_SECRET_KEYS="$$($(PY) -c 'from cryptography.fernet import Fernet; print(Fernet.generate_key().decode())')"
 
-.PHONY: help setup packages run test tests test-all test-pipeline-remote lint messages openapi schemathesis simulate invariants chaos bench bench-pipeline bench-pipeline-traffic bench-console bench-growth slowclients scorecard screenshots clean requirements
+.PHONY: help setup packages run test tests test-all test-pipeline-remote lint messages openapi schemathesis simulate invariants chaos soak bench bench-pipeline bench-pipeline-traffic bench-console bench-growth slowclients scorecard screenshots clean requirements
 .DEFAULT_GOAL := help
 
 help: ## list these targets
@@ -107,6 +107,9 @@ simulate: setup ## the simulated network with ten thousand seeds
 
 chaos: setup ## two hubs while everything around them fails, with a count of what was lost or doubled (ARGS="--profile ebxml")
 	@exec $(PY) -m tests.chaos $(ARGS)
+
+soak: setup ## two hubs at half of what they carry for two hours, while parts of them die (ARGS="--minutes 20")
+	@exec $(PY) -m tests.soak $(ARGS)
 
 invariants: setup ## ten thousand documents of each policy between two hubs, and a look at every row
 	INVARIANT_MESSAGES=$${INVARIANT_MESSAGES:-10000} $(PY) -m pytest tests/messaging/routing/test_x14_traffic.py $(ARGS)
