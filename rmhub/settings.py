@@ -13,6 +13,7 @@ from rmhub.env import (
     env_amount,
     env_apps,
     env_bool,
+    env_bucket,
     env_choice,
     env_database,
     env_file,
@@ -215,6 +216,10 @@ RMHUB_ENVIRONMENT = env_str("RMHUB_ENVIRONMENT", "TEST")
 RMHUB_LANGUAGE = env_match("RMHUB_LANGUAGE", LANGUAGE_CODE, "en-gb|de|fr", "en-gb, de or fr")
 RMHUB_PUBLIC_URL = env_url("RMHUB_PUBLIC_URL", "http://127.0.0.1:8000", ("https", "http")).rstrip("/")
 RMHUB_STORE_DIR = Path(env_str("RMHUB_STORE_DIR") or VAR_DIR / "store")
+# Instead of that folder: large payloads as objects of a bucket (docs/operations.md, "Payloads in object storage").
+RMHUB_STORE_URL = env_bucket("RMHUB_STORE_URL")
+RMHUB_STORE_ACCESS_KEY = env_str("RMHUB_STORE_ACCESS_KEY")
+RMHUB_STORE_SECRET_KEY = env_str("RMHUB_STORE_SECRET_KEY")
 # The data pipeline: its Parquet files, the archive, and where Spark runs (docs/pipeline.md).
 RMHUB_LAKE_DIR = Path(env_str("RMHUB_LAKE_DIR") or VAR_DIR / "lake")
 RMHUB_ARCHIVE_DIR = Path(env_str("RMHUB_ARCHIVE_DIR") or VAR_DIR / "archive")
@@ -411,6 +416,12 @@ contradiction(
     "RMHUB_OIDC_ISSUER and RMHUB_OIDC_CLIENT_ID go together: set both or none",
     "RMHUB_OIDC_ISSUER",
     "RMHUB_OIDC_CLIENT_ID",
+)
+contradiction(
+    bool(RMHUB_STORE_ACCESS_KEY) != bool(RMHUB_STORE_SECRET_KEY),
+    "RMHUB_STORE_ACCESS_KEY and RMHUB_STORE_SECRET_KEY go together: set both or none",
+    "RMHUB_STORE_ACCESS_KEY",
+    "RMHUB_STORE_SECRET_KEY",
 )
 # Read where no settings are at hand: by the embedded servers, in examples of the console, and by the tests.
 refuse_unknown(

@@ -1,0 +1,111 @@
+"""Payload bytes: small ones lie in the row, large ones in the store, a folder or a bucket of objects
+(RMHUB_STORE_URL); and the frame that makes them whole again.
+
+Bytes are durable in the store before the row that names them is committed, so a committed row always finds them.
+A file whose row never came is an orphan: nothing reads it, and the archive's runs sweep it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from django.conf import settings
+
+from messaging.storage.base import PayloadMissing, Place, Room, StoreUnavailable, digest_of
+from messaging.storage.folder import Folder, synchronise
+from messaging.storage.frames import cut_frame, pack_frame, unpack_frame
+
+__all__ = (
+    "PayloadMissing",
+    "Room",
+    "StoreUnavailable",
+    "Stored",
+    "cut_frame",
+    "keep",
+    "load",
+    "missing",
+    "names",
+    "note",
+    "pack_frame",
+    "place",
+    "remove",
+    "room",
+    "synchronise",
+    "unpack_frame",
+    "write_note",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """Where bytes lie: in `content`, or as `stored_as` in the store."""
+
+    size: int
+    sha256: str
+    content: bytes | None
+    stored_as: str
+
+
+def place() -> Place:
+    """Where this hub's large payloads lie."""
+    if settings.RMHUB_STORE_URL is None:
+        return Folder(settings.RMHUB_STORE_DIR)
+    # A hub with a folder is spared the memory (20 MB) and the time that the client of S3 costs.
+    from messaging.storage.objects import Objects
+
+    return Objects(settings.RMHUB_STORE_URL, settings.RMHUB_STORE_ACCESS_KEY, settings.RMHUB_STORE_SECRET_KEY)
+
+
+def keep(data: bytes) -> Stored:
+    """Stores bytes durably. Raises StoreUnavailable."""
+    digest = hashlib.sha256(data).hexdigest()
+    if len(data) <= settings.RMHUB_INLINE_PAYLOAD_BYTES:
+        return Stored(len(data), digest, data, "")
+    return Stored(len(data), digest, None, place().put(digest, data))
+
+
+def load(content: bytes | memoryview | None, stored_as: str) -> bytes:
+    """The bytes of a payload. Raises PayloadMissing when its file is not there, or does not hold what its name says,
+    and StoreUnavailable while the store cannot be read: then nothing is known about the file.
+    """
+    if content is not None:
+        return bytes(content)
+    data = place().get(stored_as)
+    if hashlib.sha256(data).hexdigest() != digest_of(stored_as):
+        raise PayloadMissing(f"payload file {stored_as} is damaged")
+    return data
+
+
+def room() -> Room:
+    """Whether the store takes bytes now, by writing and removing a few, as `keep` does. Never raises."""
+    return place().room()
+
+
+def remove(name: str, is_named: Callable[[], bool]) -> bool:
+    """Removes the file that payloads were `stored_as`, unless it is young or `is_named`.
+
+    False when it stays; True when it is gone. Raises OSError.
+    """
+    return place().remove(name, is_named)
+
+
+def names() -> Iterator[tuple[list[str], int]]:
+    """All that payloads may be `stored_as`, in portions; and how many old leavings of broken writes went with each."""
+    return place().names()
+
+
+def missing(names: list[str]) -> list[str]:
+    """Those of the names under which the store has nothing. Raises StoreUnavailable."""
+    return place().missing(names)
+
+
+def note(name: str) -> bytes | None:
+    """What the hub has noted beside the payloads under this name. Raises OSError."""
+    return place().note(name)
+
+
+def write_note(name: str, data: bytes) -> None:
+    """Notes something beside the payloads, durably, in place of what was there. Raises OSError."""
+    place().write_note(name, data)
