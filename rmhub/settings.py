@@ -204,6 +204,10 @@ DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 STATIC_URL = "/static/"
 STATIC_ROOT = Path(env_str("RMHUB_STATIC_DIR") or VAR_DIR / "static")
 STATICFILES_DIRS = [BASE_DIR / "static"]
+FILE_UPLOAD_HANDLERS = [
+    "django.core.files.uploadhandler.MemoryFileUploadHandler",
+    "rmhub.uploads.Spooled",
+]
 STORAGES = {
     "default": {"BACKEND": "django.core.files.storage.FileSystemStorage"},
     "staticfiles": {"BACKEND": "whitenoise.storage.CompressedManifestStaticFilesStorage"},
@@ -234,6 +238,8 @@ RMHUB_STORAGE_PRICE_GB_MONTH = env_amount("RMHUB_STORAGE_PRICE_GB_MONTH")  # a n
 RMHUB_INLINE_PAYLOAD_BYTES = env_int("RMHUB_INLINE_PAYLOAD_BYTES", 1024 * 1024, minimum=0)
 RMHUB_PAIR_QUEUE = env_int("RMHUB_PAIR_QUEUE", 1_000_000, minimum=1)  # messages that may wait in one pair
 RMHUB_MAX_MESSAGE_BYTES = env_int("RMHUB_MAX_MESSAGE_BYTES", 50 * 1024 * 1024, minimum=1024)
+# Of JSON with documents in base64, which is held in memory about five times; forms are read piece by piece.
+RMHUB_MAX_JSON_BYTES = env_int("RMHUB_MAX_JSON_BYTES", 70 * 1024 * 1024, minimum=1024)
 RMHUB_TRANSACTION_SECONDS = env_int("RMHUB_TRANSACTION_SECONDS", 300, minimum=1, maximum=86_400)  # the longest one
 RMHUB_TRANSACTION_DAYS = env_int("RMHUB_TRANSACTION_DAYS", 90, minimum=1)  # how long ended ones are kept
 RMHUB_TRANSACTION_MESSAGE_BYTES = env_int("RMHUB_TRANSACTION_MESSAGE_BYTES", 64 * 1024, minimum=4096)

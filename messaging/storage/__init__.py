@@ -16,8 +16,10 @@ from django.conf import settings
 from messaging.storage.base import PayloadMissing, Place, Room, StoreUnavailable, digest_of
 from messaging.storage.folder import Folder, synchronise
 from messaging.storage.frames import cut_frame, pack_frame, unpack_frame
+from messaging.storage.large import Large
 
 __all__ = (
+    "Large",
     "PayloadMissing",
     "Room",
     "StoreUnavailable",
@@ -58,12 +60,21 @@ def place() -> Place:
     return Objects(settings.RMHUB_STORE_URL, settings.RMHUB_STORE_ACCESS_KEY, settings.RMHUB_STORE_SECRET_KEY)
 
 
-def keep(data: bytes) -> Stored:
-    """Stores bytes durably. Raises StoreUnavailable."""
+def keep(data: bytes | Large) -> Stored:
+    """Stores bytes durably; those of a file piece by piece. Raises StoreUnavailable."""
+    if isinstance(data, Large):
+        return _keep_large(data)
     digest = hashlib.sha256(data).hexdigest()
     if len(data) <= settings.RMHUB_INLINE_PAYLOAD_BYTES:
         return Stored(len(data), digest, data, "")
-    return Stored(len(data), digest, None, place().put(digest, data))
+    return Stored(len(data), digest, None, place().put(digest, len(data), data))
+
+
+def _keep_large(large: Large) -> Stored:
+    if large.size <= settings.RMHUB_INLINE_PAYLOAD_BYTES:
+        return keep(large.head(large.size))
+    stored_as = place().put(large.sha256, large.size, large.opened())
+    return Stored(large.size, large.sha256, None, stored_as)
 
 
 def load(content: bytes | memoryview | None, stored_as: str) -> bytes:

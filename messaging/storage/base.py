@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Protocol
+from typing import IO, Protocol
 
 # No transaction takes so long from keeping its bytes to its commit: a file that was wanted later than that is left.
 YOUNG_SECONDS = 3600.0
@@ -44,8 +44,11 @@ def digest_of(name: str) -> str:
 class Place(Protocol):
     """Where large payloads lie. What is put there is durable before its name is known, and never changes."""
 
-    def put(self, digest: str, data: bytes) -> str:
-        """Stores bytes, and returns the name that they have from now on. Raises StoreUnavailable."""
+    def put(self, digest: str, size: int, data: bytes | IO[bytes]) -> str:
+        """Stores bytes, or what a file holds from its beginning, which is never held whole in memory.
+
+        Returns the name that they have from now on. Raises StoreUnavailable.
+        """
 
     def get(self, name: str) -> bytes:
         """The bytes, not compared with their digest. Raises PayloadMissing, StoreUnavailable."""

@@ -20,6 +20,7 @@ from typing import IO
 
 from messaging.storage import base
 from messaging.storage.base import PayloadMissing, Room, StoreUnavailable
+from messaging.storage.large import pieces
 
 _LOCK = ".lock"
 
@@ -30,13 +31,16 @@ class Folder:
 
     root: Path
 
-    def put(self, digest: str, data: bytes) -> str:
+    def put(self, digest: str, size: int, data: bytes | IO[bytes]) -> str:
         name = f"{digest[:2]}/{digest}"
         path = self.root / name
         try:
             if not (path.exists() and self._made_young(path)):
                 with self._incoming(path) as file:
-                    file.write(data)
+                    if isinstance(data, bytes):
+                        file.write(data)
+                    else:
+                        file.writelines(pieces(data))
         except OSError as error:
             raise StoreUnavailable(error.errno, error.strerror or type(error).__name__, str(error.filename)) from error
         return name

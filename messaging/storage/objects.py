@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from email.utils import parsedate_to_datetime
 from functools import lru_cache
-from typing import Any
+from typing import IO, Any
 
 import boto3
 from botocore.config import Config
@@ -53,19 +53,20 @@ class Objects:
     access_key: str
     secret_key: str = field(repr=False)
 
-    def put(self, digest: str, data: bytes) -> str:
+    def put(self, digest: str, size: int, data: bytes | IO[bytes]) -> str:
         begin = f"{digest[:2]}/{digest}"
         with _asked(self.bucket):
             found = self._client().list_objects_v2(Bucket=self.bucket.name, Prefix=self._key(begin))
             now = _now(found)
             for one in found.get("Contents", ()):
-                if one["Size"] == len(data) and _age(one, now) < base.YOUNG_SECONDS / 2:
+                if one["Size"] == size and _age(one, now) < base.YOUNG_SECONDS / 2:
                     return self._name(one)
             name = f"{begin}.{secrets.token_hex(6)}"
             self._client().put_object(
                 Bucket=self.bucket.name,
                 Key=self._key(name),
                 Body=data,
+                ContentLength=size,
                 # The store refuses what was changed on its way.
                 ChecksumSHA256=base64.b64encode(bytes.fromhex(digest)).decode(),
             )

@@ -59,6 +59,11 @@ class Hub:
             return urllib3.request("GET", f"{self.url}/problems/", retries=False, timeout=5).status < 500
         return False
 
+    def most_memory(self) -> int:
+        """The most resident memory, in bytes, that any of its processes has ever had (VmHWM, proc(5))."""
+        group = self._process.pid
+        return max(most_memory(int(path.name)) for path in Path("/proc").glob("[0-9]*") if _in_group(path, group))
+
     def end(self) -> None:
         """Tell it to end, as systemd and containers do, and return at once."""
         self._process.terminate()
@@ -72,6 +77,21 @@ class Hub:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait(120)
+
+
+def most_memory(pid: int) -> int:
+    """The most resident memory, in bytes, that a process has ever had; 0 for one that has ended (VmHWM, proc(5))."""
+    with contextlib.suppress(OSError):
+        for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+            if line.startswith("VmHWM:"):
+                return int(line.split()[1]) * 1024
+    return 0
+
+
+def _in_group(path: Path, group: int) -> bool:
+    with contextlib.suppress(OSError, ValueError):
+        return os.getpgid(int(path.name)) == group
+    return False
 
 
 @contextlib.contextmanager
