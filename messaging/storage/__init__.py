@@ -16,20 +16,24 @@ from django.conf import settings
 from messaging.storage.base import PayloadMissing, Place, Room, StoreUnavailable, digest_of
 from messaging.storage.folder import Folder, synchronise
 from messaging.storage.frames import cut_frame, pack_frame, unpack_frame
-from messaging.storage.large import Large
+from messaging.storage.large import PIECE, Body, Large, digest, join
 
 __all__ = (
+    "Body",
     "Large",
     "PayloadMissing",
     "Room",
     "StoreUnavailable",
     "Stored",
     "cut_frame",
+    "digest",
+    "join",
     "keep",
     "load",
     "missing",
     "names",
     "note",
+    "opened",
     "pack_frame",
     "place",
     "remove",
@@ -87,6 +91,20 @@ def load(content: bytes | memoryview | None, stored_as: str) -> bytes:
     if hashlib.sha256(data).hexdigest() != digest_of(stored_as):
         raise PayloadMissing(f"payload file {stored_as} is damaged")
     return data
+
+
+def opened(content: bytes | memoryview | None, stored_as: str) -> bytes | Large:
+    """The bytes of a payload, or the file that holds them; its bytes are what its name says. Raises as `load` does."""
+    if content is not None:
+        return bytes(content)
+    large = Large(place().open(stored_as))
+    try:
+        is_whole = large.sha256 == digest_of(stored_as)
+    except OSError as error:
+        raise PayloadMissing(f"payload file {stored_as} cannot be read: {error.strerror}") from error
+    if not is_whole:
+        raise PayloadMissing(f"payload file {stored_as} is damaged")
+    return large if large.size > PIECE else large.head(PIECE)
 
 
 def room() -> Room:

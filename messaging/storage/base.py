@@ -53,6 +53,9 @@ class Place(Protocol):
     def get(self, name: str) -> bytes:
         """The bytes, not compared with their digest. Raises PayloadMissing, StoreUnavailable."""
 
+    def open(self, name: str) -> IO[bytes]:
+        """The bytes as a file that can be read from any octet, likewise."""
+
     def room(self) -> Room:
         """Writes and removes a small file. Never raises."""
 

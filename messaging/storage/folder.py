@@ -46,8 +46,18 @@ class Folder:
         return name
 
     def get(self, name: str) -> bytes:
-        try:
+        with self._read(name):
             return (self.root / name).read_bytes()
+
+    def open(self, name: str) -> IO[bytes]:
+        with self._read(name):
+            return (self.root / name).open("rb")
+
+    @contextmanager
+    def _read(self, name: str) -> Iterator[None]:
+        """Says what it means that a file cannot be read."""
+        try:
+            yield
         except FileNotFoundError as error:
             raise PayloadMissing(f"payload file {name} is missing from {self.root}") from error
         except OSError as error:

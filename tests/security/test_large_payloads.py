@@ -59,16 +59,39 @@ def submit(hub: Hub, token: str, partner: PartnerSide, number: int) -> int:
     ).status
 
 
+def download(hub: Hub, token: str, message: Message, headers: dict[str, str] | None = None) -> tuple[int, str]:
+    """(status, SHA-256) of what the API hands out of the only payload."""
+    answer = urllib3.request(
+        "GET",
+        f"{hub.url}/api/v1/messages/{message.public_id}/payloads/1",
+        headers={"Authorization": f"Bearer {token}", **(headers or {})},
+        preload_content=False,
+        timeout=300,
+        retries=False,
+    )
+    found = hashlib.sha256()
+    for piece in answer.stream(MIB):
+        found.update(piece)
+    assert answer.headers["Content-Length"] == str(answer.tell())
+    return answer.status, found.hexdigest()
+
+
 @pytest.mark.django_db(transaction=True)
-def test_forms_of_large_documents_are_stored_without_being_held(tmp_path: Path) -> None:
+def test_large_documents_are_stored_and_handed_out_without_being_held(tmp_path: Path) -> None:
     partner = partner_side(max_message_bytes=80 * MIB)
     token = make_token(make_user(Role.OPERATOR))
     with hubs(tmp_path, more=LARGE) as (hub,), ThreadPoolExecutor(4) as threads:
         statuses = list(threads.map(lambda number: submit(hub, token, partner, number), range(1, 5)))
+        stored = list(Message.objects.all())
+        loaded = list(threads.map(lambda message: download(hub, token, message), stored))
+        end = download(hub, token, stored[0], {"Range": f"bytes={SIZE - 1000}-"})
         most = hub.most_memory()
     assert statuses == [202] * 4, (tmp_path / "hub0.log").read_text()[-2000:]
     assert Message.objects.count() == 4
     assert {row.sha256 for row in Payload.objects.all()} == {digest(number) for number in range(1, 5)}
+    assert loaded == [(200, Payload.objects.get(message=message).sha256) for message in stored]
+    last = (Path(settings.RMHUB_STORE_DIR) / Payload.objects.get(message=stored[0]).stored_as).read_bytes()[-1000:]
+    assert end == (206, hashlib.sha256(last).hexdigest())
     for row in Payload.objects.all():
         assert row.content is None and row.size == SIZE
         with (Path(settings.RMHUB_STORE_DIR) / row.stored_as).open("rb") as file:

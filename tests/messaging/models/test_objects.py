@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import hashlib
 import socket
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -27,6 +26,7 @@ from rmhub import clock
 from rmhub.env import Bucket
 from tests import buckets
 from tests.messaging.factories import partner_side, submit
+from tests.messaging.http_server import serving
 
 SMALL, LARGE = b"x" * 100, b"y" * 101
 DIGEST = hashlib.sha256(LARGE).hexdigest()
@@ -166,32 +166,20 @@ def test_an_answer_that_breaks_off_is_no_damage(settings: Any, bucket: Bucket) -
 def answering(status: int, body: bytes, *, declared: int | None = None) -> Iterator[str]:
     """A server that has one answer for everything."""
     head = f"HTTP/1.1 {status} X\r\nContent-Length: {declared or len(body)}\r\nConnection: close\r\n\r\n".encode()
-    listener = socket.create_server(("127.0.0.1", 0))
 
-    def serve() -> None:
-        while True:
-            try:
-                connection, _ = listener.accept()
-            except OSError:
-                return
-            with connection, connection.makefile("rb") as read:
-                length = 0
-                while (line := read.readline()) not in (b"\r\n", b""):
-                    if line.lower().startswith(b"content-length:"):
-                        length = int(line.split(b":")[1])
-                    if line.lower().startswith(b"expect:"):
-                        connection.sendall(b"HTTP/1.1 100 Continue\r\n\r\n")
-                read.read(length)
-                connection.sendall(head + body)
+    def answer(connection: socket.socket) -> None:
+        with connection.makefile("rb") as read:
+            length = 0
+            while (line := read.readline()) not in (b"\r\n", b""):
+                if line.lower().startswith(b"content-length:"):
+                    length = int(line.split(b":")[1])
+                if line.lower().startswith(b"expect:"):
+                    connection.sendall(b"HTTP/1.1 100 Continue\r\n\r\n")
+            read.read(length)
+            connection.sendall(head + body)
 
-    thread = threading.Thread(target=serve)
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{listener.getsockname()[1]}"
-    finally:
-        listener.shutdown(socket.SHUT_RDWR)
-        listener.close()
-        thread.join(120)
+    with serving(answer) as server:
+        yield f"http://127.0.0.1:{server.port}"
 
 
 def test_room_is_seen_by_a_write_that_leaves_nothing(s3: Any, bucket: Bucket) -> None:

@@ -19,6 +19,21 @@ from tests import ROOT
 from tests.rmhub.conditions import eventually
 
 
+def environment(var: Path) -> dict[str, str]:
+    """Of a process over the test's database and store, without a broker."""
+    database = connection.settings_dict
+    place = f"{database['HOST']}:{database['PORT']}/{database['NAME']}"
+    return {
+        **os.environ,
+        "DJANGO_SETTINGS_MODULE": "tests.settings",
+        "DATABASE_URL": f"postgresql://{database['USER']}:{database['PASSWORD']}@{place}",
+        "REDIS_URL": "redis://127.0.0.1:1/0",
+        "RMHUB_STORE_DIR": str(settings.RMHUB_STORE_DIR),
+        "RMHUB_VAR": str(var),
+        "RMHUB_SECRET_KEYS": ",".join(settings.RMHUB_SECRET_KEYS),
+    }
+
+
 class Hub:
     """One web server process, as `manage.py up` starts it; no worker, and no broker to wake one."""
 
@@ -26,24 +41,11 @@ class Hub:
         with socket.create_server(("127.0.0.1", 0)) as free:
             self.port = free.getsockname()[1]
         self.url = f"http://127.0.0.1:{self.port}"
-        database = connection.settings_dict
-        environment = {
-            **os.environ,
-            "DJANGO_SETTINGS_MODULE": "tests.settings",
-            "DATABASE_URL": f"postgresql://{database['USER']}:{database['PASSWORD']}@{database['HOST']}:{database['PORT']}"
-            f"/{database['NAME']}",
-            "REDIS_URL": "redis://127.0.0.1:1/0",
-            "RMHUB_STORE_DIR": str(settings.RMHUB_STORE_DIR),
-            "RMHUB_VAR": str(log.parent / "var"),
-            "RMHUB_SECRET_KEYS": ",".join(settings.RMHUB_SECRET_KEYS),
-            "RMHUB_WEB_THREADS": "16",
-            **(more or {}),
-        }
         with log.open("wb") as output:
             self._process = subprocess.Popen(
                 web_command("127.0.0.1", self.port),
                 cwd=ROOT,
-                env=environment,
+                env={**environment(log.parent / "var"), "RMHUB_WEB_THREADS": "16", **(more or {})},
                 stdout=output,
                 stderr=output,
                 start_new_session=True,
