@@ -11,21 +11,33 @@ history (spec 4): what it does with Django's database connection and the entry "
 
 from __future__ import annotations
 
+import io
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import TypeVar
+from typing import IO, TypeVar
+
+from messaging.storage import Large
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
     """One payload: its octets and what the message says of it."""
 
-    content: bytes
+    octets: bytes | Large
     content_type: str
     filename: str = ""
     label: str = ""
+
+    @property
+    def content(self) -> bytes:
+        """The octets in memory, however many they are."""
+        return self.octets if isinstance(self.octets, bytes) else self.octets.head(self.octets.size)
+
+    def open(self) -> IO[bytes]:
+        """The octets as a file, at its beginning: a large document is then never in memory."""
+        return io.BytesIO(self.octets) if isinstance(self.octets, bytes) else self.octets.opened()
 
 
 @dataclass(frozen=True, slots=True)

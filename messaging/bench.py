@@ -14,7 +14,7 @@ from typing import Any, Generic, TypeVar
 
 from messaging.models import Message, Payload
 from messaging.protocol.codecs.stream import StreamEnvelope
-from messaging.protocol.envelope import Envelope
+from messaging.protocol.envelope import Envelope, Pieces
 from messaging.protocol.errors import EncodeError, NotAMessage
 from partners.choices import ServiceDirection
 from partners.terms import Terms
@@ -202,9 +202,10 @@ def submitted(terms: Terms, now: datetime, message_id: str, filename: str = "") 
     return message, [document]
 
 
-def sample_of(message: Message, body: bytes) -> Sample:
+def sample_of(message: Message, body: bytes | Pieces) -> Sample:
     """Says what a message that was prepared is, as it would go out."""
-    return Sample(message.message_id, message.content_type, body, (), message.service, message.action)
+    octets = body if isinstance(body, bytes) else b"".join(body)
+    return Sample(message.message_id, message.content_type, octets, (), message.service, message.action)
 
 
 def payload(content_type: str, content: bytes) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from typing import Any
 from messaging.choices import SignalState
 from messaging.models import Event, Message, Pair, Payload, Signal, Transmission
 from messaging.models.bulk import read
+from messaging.protocol.envelope import Pieces
 from messaging.transports import Parcel
 from messaging.transports.base import Login
 from partners import registry, transports
@@ -77,7 +78,7 @@ class Claim:
         self,
         kind: JobKind,
         message: Message,
-        body: bytes,
+        body: bytes | Pieces,
         terms: Terms,
         *,
         address: str = "",
@@ -193,7 +194,7 @@ def lease_seconds(terms: Terms) -> int:
     return terms.connect_timeout + terms.read_timeout + 15
 
 
-def parcel(terms: Terms, address: str, content_type: str, body: bytes, now: datetime, **more: Any) -> Parcel:
+def parcel(terms: Terms, address: str, content_type: str, body: bytes | Pieces, now: datetime, **more: Any) -> Parcel:
     """Bytes with the partner's address and our credential for it; `more` are further fields of the Parcel."""
     try:
         authorization, login = _credentials(terms, now)

@@ -22,7 +22,7 @@ from messaging.claim import Claim, Due, Job, Recorded
 from messaging.models import Event, Message, Pair, Payload
 from messaging.protocol.codecs.entity_file import name_of
 from messaging.protocol.codecs.stream import StreamEnvelope
-from messaging.protocol.envelope import Envelope, Wire
+from messaging.protocol.envelope import Envelope, Sought, Wire
 from messaging.protocol.errors import IllegalTransition
 from messaging.protocol.pair_state import Kind
 from messaging.transports import Receipt
@@ -79,7 +79,12 @@ class Profile(ABC):
     # a pair that has one in flight, and those that are sent once: these are only written here.
 
     def write(
-        self, message: Message, payloads: Sequence[Payload], contents: Sequence[bytes], terms: Terms, now: datetime
+        self,
+        message: Message,
+        payloads: Sequence[Payload],
+        contents: Sequence[bytes | Sought],
+        terms: Terms,
+        now: datetime,
     ) -> Wire:
         """The octets of a message that the engine moves. Raises EncodeError, storage.PayloadMissing."""
         raise AssertionError(f"messages under {terms.tpa_id} are written by their profile, not by the engine")

@@ -12,12 +12,13 @@ import ipaddress
 import os
 import re
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal, InvalidOperation
 from functools import wraps
 from pathlib import Path
 from typing import Any, Concatenate, ParamSpec, TypeVar
-from urllib.parse import unquote, urlsplit
+from urllib.parse import parse_qsl, unquote, urlsplit
 
 import psycopg
 from cryptography.fernet import Fernet
@@ -298,6 +299,50 @@ def env_hour(name: str, default: str = "") -> str:
         except ValueError as error:
             raise ImproperlyConfigured(f"{name}={text!r} is not a time of the day such as 03:15") from error
     return text
+
+
+@dataclass(frozen=True, slots=True)
+class Bucket:
+    """Where payloads lie as objects. `prefix`: "" or ends with a slash; `endpoint`: "" = that of AWS."""
+
+    name: str
+    prefix: str
+    endpoint: str
+    region: str
+
+    @property
+    def shown(self) -> str:
+        return f"s3://{self.name}/{self.prefix}" + (f" at {self.endpoint}" if self.endpoint else "")
+
+
+@_gathered
+def env_bucket(name: str) -> Bucket | None:
+    """`s3://bucket/prefix?endpoint=URL&region=NAME`, where all but the bucket may be left out; None without a value.
+
+    Raises ImproperlyConfigured for anything else; shows no password.
+    """
+    text = env_str(name)
+    if not text:
+        return None
+    form = "s3://bucket/prefix?endpoint=https://s3.example.org&region=eu-central-1"
+    try:
+        parts = urlsplit(text)
+        said = parse_qsl(parts.query, keep_blank_values=True, strict_parsing=bool(parts.query))
+    except ValueError as error:
+        raise ImproperlyConfigured(f"{name} is not of the form {form}") from error
+    if "@" in parts.netloc:
+        raise ImproperlyConfigured(f"{name} is no place for keys: name them in RMHUB_STORE_ACCESS_KEY and _SECRET_KEY")
+    if parts.scheme != "s3" or not re.fullmatch(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]", parts.netloc) or parts.fragment:
+        raise ImproperlyConfigured(f"{name} is not of the form {form}")
+    options = dict(said)
+    for option in options:
+        if option not in ("endpoint", "region") or len(said) != len(options):
+            raise ImproperlyConfigured(f"{name}: {option!r} is not one of endpoint and region, or is there twice")
+    endpoint = options.get("endpoint", "").rstrip("/")
+    if endpoint and not re.fullmatch(r"https?://[^/\s@?#]+", endpoint):
+        raise ImproperlyConfigured(f"{name}: the endpoint is not a URL such as https://s3.example.org, without a path")
+    prefix = parts.path.strip("/")
+    return Bucket(parts.netloc, f"{prefix}/" if prefix else "", endpoint, options.get("region", ""))
 
 
 @_gathered

@@ -15,6 +15,7 @@ from rmhub.env import (
     env_apps,
     env_bool,
     env_broker,
+    env_bucket,
     env_choice,
     env_database,
     env_file,
@@ -207,6 +208,10 @@ DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 STATIC_URL = "/static/"
 STATIC_ROOT = Path(env_str("RMHUB_STATIC_DIR") or VAR_DIR / "static")
 STATICFILES_DIRS = [BASE_DIR / "static"]
+FILE_UPLOAD_HANDLERS = [
+    "django.core.files.uploadhandler.MemoryFileUploadHandler",
+    "rmhub.uploads.Spooled",
+]
 STORAGES = {
     "default": {"BACKEND": "django.core.files.storage.FileSystemStorage"},
     "staticfiles": {"BACKEND": "whitenoise.storage.CompressedManifestStaticFilesStorage"},
@@ -219,6 +224,10 @@ RMHUB_ENVIRONMENT = env_str("RMHUB_ENVIRONMENT", "TEST")
 RMHUB_LANGUAGE = env_match("RMHUB_LANGUAGE", LANGUAGE_CODE, "en-gb|de|fr", "en-gb, de or fr")
 RMHUB_PUBLIC_URL = env_url("RMHUB_PUBLIC_URL", "http://127.0.0.1:8000", ("https", "http")).rstrip("/")
 RMHUB_STORE_DIR = Path(env_str("RMHUB_STORE_DIR") or VAR_DIR / "store")
+# Instead of that folder: large payloads as objects of a bucket (docs/operations.md, "Payloads in object storage").
+RMHUB_STORE_URL = env_bucket("RMHUB_STORE_URL")
+RMHUB_STORE_ACCESS_KEY = env_str("RMHUB_STORE_ACCESS_KEY")
+RMHUB_STORE_SECRET_KEY = env_str("RMHUB_STORE_SECRET_KEY")
 # The data pipeline: its Parquet files, the archive, and where Spark runs (docs/pipeline.md).
 RMHUB_LAKE_DIR = Path(env_str("RMHUB_LAKE_DIR") or VAR_DIR / "lake")
 RMHUB_ARCHIVE_DIR = Path(env_str("RMHUB_ARCHIVE_DIR") or VAR_DIR / "archive")
@@ -233,6 +242,8 @@ RMHUB_STORAGE_PRICE_GB_MONTH = env_amount("RMHUB_STORAGE_PRICE_GB_MONTH")  # a n
 RMHUB_INLINE_PAYLOAD_BYTES = env_int("RMHUB_INLINE_PAYLOAD_BYTES", 1024 * 1024, minimum=0)
 RMHUB_PAIR_QUEUE = env_int("RMHUB_PAIR_QUEUE", 1_000_000, minimum=1)  # messages that may wait in one pair
 RMHUB_MAX_MESSAGE_BYTES = env_int("RMHUB_MAX_MESSAGE_BYTES", 50 * 1024 * 1024, minimum=1024)
+# Of JSON with documents in base64, which is held in memory about five times; forms are read piece by piece.
+RMHUB_MAX_JSON_BYTES = env_int("RMHUB_MAX_JSON_BYTES", 70 * 1024 * 1024, minimum=1024)
 RMHUB_TRANSACTION_SECONDS = env_int("RMHUB_TRANSACTION_SECONDS", 300, minimum=1, maximum=86_400)  # the longest one
 RMHUB_TRANSACTION_DAYS = env_int("RMHUB_TRANSACTION_DAYS", 90, minimum=1)  # how long ended ones are kept
 RMHUB_TRANSACTION_MESSAGE_BYTES = env_int("RMHUB_TRANSACTION_MESSAGE_BYTES", 64 * 1024, minimum=4096)
@@ -428,6 +439,12 @@ contradiction(
     "RMHUB_TRACES_HEADERS is set, but RMHUB_TRACES_URL names no collector: nothing would be traced",
     "RMHUB_TRACES_HEADERS",
     "RMHUB_TRACES_URL",
+)
+contradiction(
+    bool(RMHUB_STORE_ACCESS_KEY) != bool(RMHUB_STORE_SECRET_KEY),
+    "RMHUB_STORE_ACCESS_KEY and RMHUB_STORE_SECRET_KEY go together: set both or none",
+    "RMHUB_STORE_ACCESS_KEY",
+    "RMHUB_STORE_SECRET_KEY",
 )
 # Read where no settings are at hand: by the embedded servers, in examples of the console, and by the tests.
 refuse_unknown(

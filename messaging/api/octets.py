@@ -7,7 +7,8 @@ import hashlib
 import re
 from collections.abc import Callable, Mapping, Sequence
 
-from django.http import HttpResponse
+from django.http import FileResponse, HttpResponse
+from django.http.response import HttpResponseBase
 from django.utils.http import content_disposition_header
 from rest_framework.request import Request
 
@@ -49,27 +50,33 @@ def download(
             responses=OCTETS,
             problems=(*problems, "range_not_satisfiable"),
         )
-        def get(self, request: Request, **named: str) -> HttpResponse:
+        def get(self, request: Request, **named: str) -> HttpResponseBase:
             values = read_parameters(request, parameters)
             return attachment(request, read(request, **named, **values))
 
     return Download
 
 
-def attachment(request: Request, octets: Octets) -> HttpResponse:
+def attachment(request: Request, octets: Octets) -> HttpResponseBase:
     """The bytes, or the range of them that was asked for. Raises Problem (416)."""
     content = octets.content
+    size = len(content) if octets.large is None else octets.large.size
     digest = bytes.fromhex(octets.sha256) if octets.sha256 else hashlib.sha256(content).digest()
     encoded = base64.b64encode(digest).decode()
     etag = f'"{digest.hex()[:32]}"'
+    answer: HttpResponseBase
     if etag in request.headers.get("If-None-Match", ""):
         answer = HttpResponse(status=304)
     else:
-        wanted = _range(request, len(content), etag)
-        begin, end = wanted or (0, len(content))
-        answer = HttpResponse(content[begin:end], status=206 if wanted else 200)
+        wanted = _range(request, size, etag)
+        begin, end = wanted or (0, size)
+        status = 206 if wanted else 200
+        if octets.large is None:
+            answer = HttpResponse(content[begin:end], status=status)
+        else:
+            answer = FileResponse(octets.large.part(begin, end), status=status)
         if wanted:
-            answer["Content-Range"] = f"bytes {begin}-{end - 1}/{len(content)}"
+            answer["Content-Range"] = f"bytes {begin}-{end - 1}/{size}"
         answer["Content-Length"] = str(end - begin)
     kind = octets.content_type
     answer["Content-Type"] = kind if _SAFE_TYPE.fullmatch(kind) else "application/octet-stream"

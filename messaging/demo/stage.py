@@ -28,8 +28,9 @@ APPLICATION = "app"  # the name of the application's process
 # What the demo of an installation keeps: the buyer's hub is the one that the installation's own commands are about.
 DATABASES = ("rmhub", "rmhub_partner")
 BROKER = (0, 1)
-# Whatever the environment says of the folders of an installation is not about both hubs.
-OWN_FOLDERS = dict.fromkeys(("RMHUB_STORE_DIR", "RMHUB_LAKE_DIR", "RMHUB_ARCHIVE_DIR"), "")
+# Whatever the environment says of the folders of an installation, and of its bucket, is not about both hubs.
+_BUCKET = "RMHUB_STORE_URL"
+OWN_FOLDERS = dict.fromkeys(("RMHUB_STORE_DIR", "RMHUB_LAKE_DIR", "RMHUB_ARCHIVE_DIR", _BUCKET), "")
 TITLES = ("Nordlys Retail", "Brick Lane Supplies")
 
 
@@ -105,8 +106,9 @@ class Stage:
 
 
 def installation_folders() -> dict[str, str]:
-    """The folders of this installation, by the names of their settings."""
-    return {name: str(getattr(conf.settings, name)) for name in OWN_FOLDERS}
+    """The folders of this installation and its bucket, by the names of their settings."""
+    folders = {name: str(getattr(conf.settings, name)) for name in OWN_FOLDERS if name != _BUCKET}
+    return {**folders, _BUCKET: os.environ.get(_BUCKET, "")}
 
 
 def new_hub(

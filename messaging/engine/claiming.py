@@ -24,7 +24,7 @@ from messaging.engine.snapshots import OUTBOUND_FIELDS, apply_outbound, outbound
 from messaging.journal import events
 from messaging.models import Event, Message, Pair, Payload, Signal, Transmission
 from messaging.models.bulk import bulk_insert, bulk_set, read, together
-from messaging.protocol.envelope import Semantics
+from messaging.protocol.envelope import Pieces, Semantics
 from messaging.protocol.errors import EncodeError
 from messaging.protocol.messages import Happened, move
 from messaging.protocol.pair_state import Act, Flow, Gate, Kind, Step
@@ -130,7 +130,7 @@ def _advance(pair: Pair, message: Message | None, payloads: dict[uuid.UUID, list
     moved = step(state, PairEvent(Kind.DUE), now, policy)
     if Act.TRANSMIT in moved.acts:
         try:
-            body = preparing.stored_body(message, payloads[message.pk])
+            body = preparing.stored_octets(message, payloads[message.pk])
         except storage.PayloadMissing as error:
             moved = step(state, PairEvent(Kind.SUSPEND, cause="payload_missing"), now, policy)
             pair.cause_detail = str(error)[:500]
@@ -155,7 +155,7 @@ def _finish(pair: Pair, message: Message, moved: Step, now: datetime, written: l
         message.state = move(message.state, Happened.WILL_RETRY, reliable=True)
 
 
-def _transmit(pair: Pair, message: Message, body: bytes, terms: Terms, claim: Claim) -> None:
+def _transmit(pair: Pair, message: Message, body: bytes | Pieces, terms: Terms, claim: Claim) -> None:
     transmit(pair, message, body, terms, claim)
     if message.attempts > 1:
         data = {"attempt": message.attempts, "retries": pair.retries, "cause": pair.cause}

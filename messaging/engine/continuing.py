@@ -25,6 +25,7 @@ from messaging.engine.pairs import is_due, queues
 from messaging.engine.snapshots import apply_outbound, outbound_state, sender_policy
 from messaging.models import Event, Message, Pair, Payload, Signal
 from messaging.models.bulk import bulk_insert, bulk_set
+from messaging.protocol.envelope import Pieces
 from messaging.protocol.errors import EncodeError
 from messaging.protocol.messages import Happened, move
 from messaging.protocol.pair_state import Act, Flow, Gate, Kind
@@ -148,7 +149,7 @@ def heads(pair_ids: Iterable[uuid.UUID]) -> dict[uuid.UUID, Message]:
     return {pair_id: first for pair_id, (first, *_) in queues(dict.fromkeys(pair_ids, 1)).items()}
 
 
-def begin(pair: Pair, message: Message, payloads: list[Payload], terms: Terms, now: datetime) -> bytes:
+def begin(pair: Pair, message: Message, payloads: list[Payload], terms: Terms, now: datetime) -> bytes | Pieces:
     """Moves an idle pair on to the head of its queue, which it numbers and encodes; returns the body.
 
     Raises EncodeError or storage.PayloadMissing: no number is used up then, and both are as they were.
@@ -165,7 +166,7 @@ def begin(pair: Pair, message: Message, payloads: list[Payload], terms: Terms, n
     return body
 
 
-def transmit(pair: Pair, message: Message, body: bytes, terms: Terms, claim: Claim) -> None:
+def transmit(pair: Pair, message: Message, body: bytes | Pieces, terms: Terms, claim: Claim) -> None:
     """Claims the next attempt of the message that its pair has in flight."""
     message.state = move(message.state, Happened.TRANSMITTED, reliable=True)
     message.attempts += 1

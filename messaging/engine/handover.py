@@ -201,7 +201,7 @@ def _packed(job: Job) -> bytes:
         "bare": not (sent.authorization or sent.login or sent.client_certificate),
         "at": time.time(),
     }
-    return json.dumps(head, separators=(",", ":")).encode() + b"\n" + sent.body
+    return json.dumps(head, separators=(",", ":")).encode() + b"\n" + sent.octets
 
 
 def _unpacked(octets: bytes) -> tuple[Job, float]:

@@ -1,6 +1,6 @@
 """Since when ids are remembered without a gap, and how it is noticed that the memory was lost (spec 2; protocols 2.5).
 
-The row says it; a file of the store folder holds the same epoch and heartbeat. The row is written first, so a file that
+The row says it; a note in the payload store has the same epoch and heartbeat. The row is written first, so a file that
 is newer than the row, or of another epoch, or without a row means: this database is not what it was. The file names the
 table's object id too: a dump that was read back has made the tables anew, however short before it was taken. And it
 names the timeline of the write-ahead log, and whether a standby confirmed each commit: a standby that has taken over
@@ -13,22 +13,18 @@ from __future__ import annotations
 import contextlib
 import json
 import logging
-import os
-import tempfile
 import threading
 import time
 import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 
-from django.conf import settings
 from django.db import NotSupportedError, ProgrammingError, connection, transaction
 from django.db.migrations.recorder import MigrationRecorder
 from django.db.models import Max
 
-from messaging import profile
+from messaging import profile, storage
 from messaging.engine import forgetting, handover
 from messaging.journal import audit, events, incidents
 from messaging.journal.audit import SYSTEM, Actor
@@ -289,9 +285,11 @@ def _midnight(instant: datetime) -> datetime:
 
 
 def _read() -> _Note | None:
-    path = Path(settings.RMHUB_STORE_DIR) / FILE
     try:
-        values = json.loads(path.read_text())
+        noted = storage.note(FILE)
+        if noted is None:
+            return None
+        values = json.loads(noted)
         return _Note(
             uuid.UUID(values["epoch"]),
             datetime.fromisoformat(values["heartbeat"]),
@@ -299,12 +297,8 @@ def _read() -> _Note | None:
             int(values.get("timeline", 0)),
             bool(values.get("synchronous", False)),
         )
-    except FileNotFoundError:
-        return None
     except (ValueError, KeyError, TypeError) as error:
-        log.error(
-            "unreadable, taken as missing", extra={"action": "epoch_file", "path": str(path), "error": str(error)}
-        )
+        log.error("unreadable, taken as missing", extra={"action": "epoch_file", "path": FILE, "error": str(error)})
         return None
 
 
@@ -312,8 +306,6 @@ def _note_down(row: MemoryEpoch, server: _Server) -> None:
     """Writes what is committed into the file."""
     global _seen_timeline
     _seen_timeline = server.timeline  # also when it cannot be written
-    folder = Path(settings.RMHUB_STORE_DIR)
-    folder.mkdir(parents=True, exist_ok=True)
     noted = {
         "epoch": str(row.epoch),
         "heartbeat": row.heartbeat.isoformat(),
@@ -322,17 +314,7 @@ def _note_down(row: MemoryEpoch, server: _Server) -> None:
         "timeline": server.timeline,
         "synchronous": server.synchronous,
     }
-    handle, temporary = tempfile.mkstemp(dir=folder, prefix=".epoch-")
-    try:
-        with os.fdopen(handle, "w") as file:
-            json.dump(noted, file)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, folder / FILE)
-    except BaseException:
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(temporary)
-        raise
+    storage.write_note(FILE, json.dumps(noted).encode())
     _saw(row)
 
 

@@ -19,8 +19,9 @@ from messaging import profile, storage
 from messaging.choices import Outcome
 from messaging.claim import Job, JobKind, parcel
 from messaging.engine import preparing
-from messaging.engine.preparing import stored_body
+from messaging.engine.preparing import stored_octets
 from messaging.models import Message, Payload, Signal, Transmission
+from messaging.protocol.envelope import Pieces
 from partners import registry
 from partners.terms import Terms
 from rmhub import clock
@@ -86,10 +87,11 @@ def of_store(attempts: Sequence[Transmission], now: datetime) -> Iterator[Job]:
         if kind is JobKind.UNRELIABLE and attempt.started_at < now - ONCE_FOR:
             continue
         if isinstance(about, Signal):
-            body, more = bytes(about.body), preparing.fields_of_signal(about, terms)
+            body: bytes | Pieces = bytes(about.body)
+            more = preparing.fields_of_signal(about, terms)
         else:
             try:
-                body = stored_body(about, payloads[about.pk])
+                body = stored_octets(about, payloads[about.pk])
             except storage.PayloadMissing:
                 continue
             more = fields[about.pk]

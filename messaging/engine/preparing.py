@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import struct
 import uuid
 from dataclasses import dataclass
@@ -15,28 +14,30 @@ from messaging.claim import Claim
 from messaging.engine.snapshots import party_ids
 from messaging.models import Message, Payload, Signal
 from messaging.protocol.codecs.entity_file import name_of
-from messaging.protocol.envelope import PartyId, Wire
+from messaging.protocol.envelope import PartyId, Pieces, Wire
 from messaging.protocol.errors import NotAMessage
 from partners import registry
 from partners.terms import Terms
 
+Octets = bytes | Pieces
 
-def prepare(message: Message, payloads: list[Payload], terms: Terms, now: datetime) -> bytes:
+
+def prepare(message: Message, payloads: list[Payload], terms: Terms, now: datetime) -> Octets:
     """Encodes the message under its sequence number, sets frame, digest and content type, and returns the body.
 
     Raises EncodeError (no valid wire form) or storage.PayloadMissing; the row is unchanged then.
     """
-    contents = [storage.load(payload.content, payload.stored_as) for payload in payloads]
+    contents = [storage.opened(payload.content, payload.stored_as) for payload in payloads]
     wire = profile.of(terms).write(message, payloads, contents, terms, now)
     return keep(message, wire, contents)
 
 
-def keep(message: Message, wire: Wire, contents: list[bytes]) -> bytes:
+def keep(message: Message, wire: Wire, contents: list[bytes | storage.Large]) -> Octets:
     """Sets frame, digest and content type of a message that was encoded; returns its body."""
-    body = wire.join(contents)
+    body = storage.join(wire.around(contents))
     message.wire_frame = storage.pack_frame(wire.literals)
     message.content_type = wire.content_type
-    message.digest = hashlib.sha256(body).hexdigest()
+    message.digest = storage.digest(body)
     return body
 
 
@@ -97,17 +98,23 @@ def _to_error_uri(signal: Signal, terms: Terms) -> bool:
 
 
 def stored_body(message: Message, payloads: list[Payload]) -> bytes:
+    """`stored_octets` in memory, however many they are."""
+    octets = stored_octets(message, payloads)
+    return octets if isinstance(octets, bytes) else b"".join(octets)
+
+
+def stored_octets(message: Message, payloads: list[Payload]) -> Octets:
     """The exact octets of a message that was prepared or received.
 
     Raises ValueError when it has none yet, and storage.PayloadMissing when what is stored no longer gives them.
     """
     if message.wire_frame is None:
         raise ValueError(f"{message.public_id} was not prepared yet, so it has no octets")
-    slices = [storage.load(payload.content, payload.stored_as) for payload in payloads if not payload.in_frame]
+    slices = [storage.opened(payload.content, payload.stored_as) for payload in payloads if not payload.in_frame]
     try:
-        body = Wire(message.content_type, storage.unpack_frame(message.wire_frame)).join(slices)
+        body = storage.join(Wire(message.content_type, storage.unpack_frame(message.wire_frame)).around(slices))
     except (ValueError, struct.error) as error:
         raise storage.PayloadMissing(f"the stored parts of {message.public_id} do not fit together: {error}") from error
-    if hashlib.sha256(body).hexdigest() != message.digest:
+    if storage.digest(body) != message.digest:
         raise storage.PayloadMissing(f"the stored octets of {message.public_id} are not those of its SHA-256")
     return body

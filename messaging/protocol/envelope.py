@@ -5,11 +5,15 @@ Bounds on what we read from strangers. One frozen value, passed in, so that test
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
+from typing import Protocol, TypeVar
 
 from messaging.protocol.errors import Defect, ErrorCode, Severity
+
+Content = TypeVar("Content")
 
 MAX_SEQUENCE_NUMBER = 999_999_999  # spec 1, 2.2.2
 
@@ -61,6 +65,20 @@ class DocumentReference:
     document_id: str
     description: str = ""
     language: str = "en"
+
+
+class Pieces(Protocol):
+    """Octets that are too many to be held: they are read piece by piece, as often as needed."""
+
+    def __len__(self) -> int: ...
+
+    def __iter__(self) -> Iterator[bytes]: ...
+
+
+class Sought(Pieces, Protocol):
+    """Pieces of which it can be asked whether they hold a boundary."""
+
+    def __contains__(self, sought: bytes, /) -> bool: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,12 +159,16 @@ class Wire:
 
     def join(self, payloads: tuple[bytes, ...] | list[bytes]) -> bytes:
         """The body's exact octets. Raises ValueError when the number of payloads does not fit."""
+        return b"".join(self.around(payloads))
+
+    def around(self, payloads: Sequence[Content]) -> list[bytes | Content]:
+        """The body in order, literals and payloads. Raises ValueError when the number of payloads does not fit."""
         if len(payloads) + 1 != len(self.literals):
             raise ValueError(f"{len(self.literals)} literals cannot frame {len(payloads)} payloads")
-        pieces = [self.literals[0]]
+        pieces: list[bytes | Content] = [self.literals[0]]
         for payload, literal in zip(payloads, self.literals[1:], strict=True):
             pieces += (payload, literal)
-        return b"".join(pieces)
+        return pieces
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ from datetime import datetime
 from functools import lru_cache
 from urllib.parse import urlsplit
 
+from messaging.protocol.envelope import Pieces
 from partners import transports
 
 MAX_ANSWER = 8 * 1024  # bytes of an answer, head and body, that are kept unless a parcel wants more
@@ -40,7 +41,7 @@ class Parcel:
 
     address: str
     content_type: str
-    body: bytes
+    body: bytes | Pieces
     authorization: str = ""
     connect_timeout: float = 10
     read_timeout: float = 30
@@ -56,6 +57,11 @@ class Parcel:
     attempt: str = ""
     trusted_certificates: str = ""
     client_certificate: str = field(default="", repr=False)
+
+    @property
+    def octets(self) -> bytes:
+        """The body in memory, for transports that have to make another form of it."""
+        return self.body if isinstance(self.body, bytes) else b"".join(self.body)
 
     def __repr__(self) -> str:
         return f"Parcel({self.address!r}, {len(self.body)} bytes)"

@@ -72,6 +72,8 @@ def _pool_options(scheme: str, parcel: Parcel) -> dict[str, ssl.SSLContext] | No
 def _exchange(method: str, parcel: Parcel) -> Receipt:
     kind = {"Content-Type": parcel.content_type} if parcel.content_type else {}
     headers = {**kind, "User-Agent": "rmhub", **traces.headers(), **dict(parcel.headers)}
+    if method == "POST" and not isinstance(parcel.body, bytes):
+        headers["Content-Length"] = str(len(parcel.body))
     if parcel.authorization:
         headers["Authorization"] = parcel.authorization
     try:

@@ -94,7 +94,7 @@ def _put(parcel: Parcel, until: float) -> Receipt:
             permanent=True,
         )
     try:
-        content = entity_file.pack(parcel.content_type, parcel.body)
+        content = entity_file.pack(parcel.content_type, parcel.octets)
     except UnicodeEncodeError as error:
         raise Trouble("internal_error", f"The content type is not ASCII: {error}", permanent=True) from error
     name = entity_file.file_name(parcel.name, content)

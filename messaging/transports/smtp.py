@@ -138,7 +138,7 @@ def _mail(parcel: Parcel) -> bytes:
         date=clock.now(),
     )
     try:
-        return write_mail(heading, parcel.content_type, parcel.body, Limits(body=max(len(parcel.body), 1)))
+        return write_mail(heading, parcel.content_type, parcel.octets, Limits(body=max(len(parcel.body), 1)))
     except EncodeError as error:
         raise _Refused("payload_invalid", str(error)[:500], permanent=True) from None
 

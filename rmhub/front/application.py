@@ -38,7 +38,7 @@ from rmhub.front.bodies import (
     fetch,
     fetch_small,
 )
-from rmhub.front.environ import LIMIT, PATIENCE, REQUEST_ID, TOO_LARGE, Peers, environ_of
+from rmhub.front.environ import IN_MEMORY, LIMIT, PATIENCE, REQUEST_ID, TOO_LARGE, Peers, environ_of
 
 log = logging.getLogger(__name__)
 
@@ -199,7 +199,8 @@ class Front:
                 environ[TOO_LARGE] = True
                 file, size = io.BytesIO(), 0
             try:
-                async with self._taken(self._memory, size if size > SMALL else 0, self._bounds.wait):
+                held = min(size, environ.get(IN_MEMORY, size))
+                async with self._taken(self._memory, held if size > SMALL else 0, self._bounds.wait):
                     environ["wsgi.input"] = file
                     await self._run(environ, receive, send)
             finally:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import socket
 import threading
 from collections.abc import Callable, Iterator
@@ -90,3 +91,26 @@ def answering(*answers: bytes) -> Handler:
             connection.sendall(answer)
 
     return handle
+
+
+@contextmanager
+def taking() -> Iterator[tuple[str, list[tuple[int, str]]]]:
+    """A server that takes bodies and says 200; yields its URL, and the size and SHA-256 of each body."""
+    taken: list[tuple[int, str]] = []
+
+    def take(connection: socket.socket) -> None:
+        with connection.makefile("rb") as read:
+            length = 0
+            while (line := read.readline()) not in (b"\r\n", b""):
+                assert not line.lower().startswith(b"transfer-encoding")
+                if line.lower().startswith(b"content-length:"):
+                    length = int(line.split(b":")[1])
+            found, left = hashlib.sha256(), length
+            while left and (piece := read.read(min(left, 1024 * 1024))):
+                found.update(piece)
+                left -= len(piece)
+            taken.append((length - left, found.hexdigest()))
+            connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
+
+    with serving(take) as server:
+        yield server.url, taken

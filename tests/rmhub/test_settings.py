@@ -54,6 +54,12 @@ def python(tmp_path: Path, *arguments: str, **changed: str) -> subprocess.Comple
         ("RMHUB_HTTPS", "perhaps", "RMHUB_HTTPS='perhaps' is neither true nor false"),
         ("RMHUB_LOG_LEVEL", "chatty", "RMHUB_LOG_LEVEL='CHATTY' is not one of DEBUG"),
         ("REDIS_URL", "127.0.0.1:6379", "REDIS_URL"),
+        ("RMHUB_STORE_URL", "https://s3.example.org/bucket", "RMHUB_STORE_URL is not of the form s3://bucket/prefix?"),
+        ("RMHUB_STORE_URL", "s3://Bucket_1", "RMHUB_STORE_URL is not of the form s3://"),
+        ("RMHUB_STORE_URL", "s3://bucket?zone=x", "RMHUB_STORE_URL: 'zone' is not one of endpoint and region"),
+        ("RMHUB_STORE_URL", "s3://bucket?endpoint=s3.example.org", "RMHUB_STORE_URL: the endpoint is not a URL"),
+        ("RMHUB_STORE_URL", "s3://key:word@bucket", "RMHUB_STORE_URL is no place for keys"),
+        ("RMHUB_STORE_SECRET_KEY", "abc", "RMHUB_STORE_ACCESS_KEY and RMHUB_STORE_SECRET_KEY go together"),
         (
             "REDIS_URL",
             "http://127.0.0.1:6379/0",

@@ -12,11 +12,8 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
 from datetime import date, datetime, timedelta
-from pathlib import Path
-from time import time
 from typing import Any
 
-from django.conf import settings
 from django.db import connection, transaction
 from django.db.models import Q
 
@@ -248,18 +245,10 @@ def remove_files(names: Collection[str]) -> int:
 
 
 def sweep_files() -> Iterator[int]:
-    """Removes old files of the store folder that no payload names: what a crash left between file and commit, or
-    between commit and removal. Yields how many went, folder by folder.
+    """Removes old files of the store that no payload names: what a crash left between file and commit, or between
+    commit and removal. Yields how many went, portion by portion.
     """
-    for folder in sorted(Path(settings.RMHUB_STORE_DIR).glob("??")):
-        gone = 0
-        names: list[str] = []
-        for path in folder.iterdir():
-            if not path.name.startswith("."):
-                names.append(f"{folder.name}/{path.name}")
-            elif time() - path.stat().st_mtime > storage.YOUNG_SECONDS:
-                path.unlink(missing_ok=True)
-                gone += 1
+    for names, gone in storage.names():
         for begin in range(0, len(names), 500):
             some = names[begin : begin + 500]
             known = set(Payload.objects.filter(stored_as__in=some).values_list("stored_as", flat=True))

@@ -6,7 +6,7 @@ import uuid
 from collections.abc import Callable
 from typing import Any
 
-from django.http import HttpResponse
+from django.http.response import HttpResponseBase
 from drf_spectacular.utils import OpenApiExample
 from rest_framework.request import Request
 from rest_framework.response import Response
@@ -121,7 +121,7 @@ class DeliveryAnswer(Endpoint):
         responses=OCTETS,
         problems=("range_not_satisfiable", "payload_masked"),
     )
-    def get(self, request: Request, delivery: str) -> HttpResponse:
+    def get(self, request: Request, delivery: str) -> HttpResponseBase:
         read_parameters(request, ())
         found = deliveries.delivery(id_of("del", delivery))
         view = delivery_answer_open(delivery=found, actor=actor_of(request), role=role_of(request.user))

@@ -7,7 +7,6 @@ was processed.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import ssl
 import time
@@ -38,6 +37,7 @@ from partners.secrets import SecretUnreadable, decrypt
 from rmhub import clock, traces
 from rmhub.postgresql.base import give_back
 
+Octets = bytes | storage.Large | storage.Body
 CONNECT_SECONDS = 10.0
 MAX_IDLE = 1.0  # seconds; well below what servers keep idle connections for
 
@@ -90,7 +90,14 @@ class Answered:
 
 
 def post(
-    url: str, headers: Sequence[tuple[str, str]], body: bytes, *, key: str, secret: str, timeout: float, keep: int
+    url: str,
+    headers: Sequence[tuple[str, str]],
+    body: Octets,
+    *,
+    key: str,
+    secret: str,
+    timeout: float,
+    keep: int,
 ) -> Answered:
     """POSTs `body`, signed as Standard Webhooks 1.0 describes with `key` as its id. Never raises for the network.
 
@@ -101,6 +108,7 @@ def post(
         "User-Agent": "rmhub",
         **traces.headers(),
         **dict(headers),
+        **({} if isinstance(body, bytes) else {"Content-Length": str(len(body))}),
         "webhook-id": key,
         "webhook-timestamp": at,
         "webhook-signature": sign(secret, key, at, body),
@@ -249,7 +257,7 @@ def load(trigger: Trigger, delivery: Delivery) -> Document:
             message,
             tuple(
                 Part(
-                    storage.load(payload.content, payload.stored_as),
+                    storage.opened(payload.content, payload.stored_as),
                     payload.content_type,
                     payload.filename,
                     payload.label,
@@ -283,7 +291,7 @@ def _document(trigger: Trigger, delivery: Delivery, message: Message, parts: tup
     )
 
 
-def request(document: Document) -> tuple[list[tuple[str, str]], bytes]:
+def request(document: Document) -> tuple[list[tuple[str, str]], Octets]:
     """Headers and body of the request that hands a document to an HTTP service.
 
     One payload is the body as it is (none: no body); several, or a join, are a multipart/mixed in which each part names
@@ -302,16 +310,17 @@ def request(document: Document) -> tuple[list[tuple[str, str]], bytes]:
         ("RM-Trigger", document.trigger),
         ("RM-Received-At", document.received_at.astimezone(UTC).isoformat()),
     ]
+    body: Octets
     if len(document.parts) <= 1 and not document.others:
-        content_type, body = next(((part.content_type, part.content) for part in document.parts), ("", b""))
+        content_type, body = next(((part.content_type, part.octets) for part in document.parts), ("", b""))
     else:
         content_type, body = _multipart([*document.others, document])
     return [(name, escaped(value)) for name, value in [("Content-Type", content_type), *headers] if value], body
 
 
-def _multipart(documents: Sequence[Document]) -> tuple[str, bytes]:
+def _multipart(documents: Sequence[Document]) -> tuple[str, Octets]:
     """multipart/mixed of all payloads, in the order of arrival. The same documents always make the same octets."""
-    pieces: list[tuple[bytes, bytes]] = []
+    pieces: list[tuple[bytes, bytes | storage.Large]] = []
     for document in documents:
         for number, part in enumerate(document.parts, start=1):
             head = [
@@ -321,13 +330,16 @@ def _multipart(documents: Sequence[Document]) -> tuple[str, bytes]:
                 f"RM-Service: {escaped(document.service)}",
                 f"RM-Action: {escaped(document.action)}",
             ]
-            pieces.append(("\r\n".join(head).encode("ascii"), part.content))
-    digest = hashlib.sha256(b"".join(content for _, content in pieces)).hexdigest()
+            pieces.append(("\r\n".join(head).encode("ascii"), part.octets))
+    digest = storage.digest(storage.join([content for _, content in pieces]))
     boundary = f"rmhub-{digest[:48]}"
     while any(boundary.encode() in content for _, content in pieces):  # nobody makes a document hold its own digest
         boundary += "-"
-    body = b"".join(b"--%s\r\n%s\r\n\r\n%s\r\n" % (boundary.encode(), head, content) for head, content in pieces)
-    return f'multipart/mixed; boundary="{boundary}"', body + b"--%s--\r\n" % boundary.encode()
+    parts: list[bytes | storage.Large] = []
+    for about, content in pieces:
+        parts += (b"--%s\r\n%s\r\n\r\n" % (boundary.encode(), about), content, b"\r\n")
+    parts.append(b"--%s--\r\n" % boundary.encode())
+    return f'multipart/mixed; boundary="{boundary}"', storage.join(parts)
 
 
 def _filename(part: Part) -> str:
@@ -360,7 +372,7 @@ def _described(document: Document) -> dict[str, object]:
         "service": document.service,
         "action": document.action,
         "received_at": document.received_at.astimezone(UTC).isoformat(),
-        "sha256": [hashlib.sha256(part.content).hexdigest() for part in document.parts],
+        "sha256": [storage.digest(part.octets) for part in document.parts],
     }
 
 

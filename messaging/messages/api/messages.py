@@ -174,8 +174,10 @@ def _payload(request: Request, message_id: str, number: str, masked: bool) -> Oc
     if not (number.isascii() and number.isdigit() and len(number) < 6):
         raise Problem("not_found", "Payloads are numbered from 1.")
     message = messages.message_by_reference(message_id)
-    opened, role = (disclosing.payload_view, None) if masked else (disclosing.payload_open, role_of(request.user))
-    return opened(message_id=message.pk, number=int(number), actor=actor_of(request), role=role)
+    which: dict[str, Any] = {"message_id": message.pk, "number": int(number), "actor": actor_of(request)}
+    if masked:
+        return disclosing.payload_view(**which)
+    return disclosing.payload_open(**which, role=role_of(request.user), as_file=True)
 
 
 Payload = download(

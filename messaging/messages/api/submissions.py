@@ -34,8 +34,10 @@ from messaging.profiles.stream.profile import MAX_LIFE
 from messaging.protocol import document_ids
 from messaging.protocol.envelope import Semantics
 from messaging.protocol.processing import MAX_DOCUMENT_ID
+from messaging.storage import Large
 from partners import registry
 from rmhub import clock
+from rmhub.front.environ import IN_MEMORY
 
 _KEY = re.compile(r"[\x21-\x7e]{1,255}")
 # Base64 makes three octets four characters; the rest of the body is small.
@@ -235,7 +237,10 @@ class Messages(Endpoint):
     parser_classes = (StrictJson, MultiPartParser)
 
     def body_limit(self) -> int:
-        return settings.RMHUB_MAX_MESSAGE_BYTES * 4 // 3 + _OVERHEAD
+        if _is_form(self.request):
+            self.request.META[IN_MEMORY] = _OVERHEAD
+            return settings.RMHUB_MAX_MESSAGE_BYTES + _OVERHEAD
+        return min(settings.RMHUB_MAX_MESSAGE_BYTES * 4 // 3 + _OVERHEAD, settings.RMHUB_MAX_JSON_BYTES)
 
     @operation(
         id="messages_list",
@@ -336,7 +341,7 @@ def _document_id(request: Request, said: str) -> str:
 
 def _submission(request: Request) -> dict[str, Any]:
     """The arguments of `message_submit` that the body holds. Raises ValidationError."""
-    if (request.content_type or "").startswith("multipart/"):
+    if _is_form(request):
         values = validated(SubmissionForm, request.data)
         values["attributes"] = dict(one.partition(":")[::2] for one in values.pop("attribute", []))
         return {"payloads": _form_payloads(values.pop("payload"), values.pop("label", [])), **values}
@@ -344,6 +349,10 @@ def _submission(request: Request) -> dict[str, Any]:
     if (replaced := values.pop("resubmitted_from", None)) is not None:
         values["resubmission_of"] = to_resubmit(messages.message(replaced).pk)
     return {"payloads": _json_payloads(values.pop("payloads")), **values}
+
+
+def _is_form(request: Request) -> bool:
+    return (request.content_type or "").startswith("multipart/")
 
 
 def _json_payloads(given: list[dict[str, Any]]) -> list[NewPayload]:
@@ -371,7 +380,7 @@ def _form_payloads(files: list[UploadedFile], labels: list[str]) -> list[NewPayl
         raise ValidationError({"label": [ErrorDetail(text, code="invalid")]})
     return [
         NewPayload(
-            content=file.read(),
+            content=file.read() if (file.size or 0) <= settings.RMHUB_INLINE_PAYLOAD_BYTES else Large(file),
             content_type=_content_type(file),
             filename=file.name or "",
             label=labels[position] if labels else "Document",

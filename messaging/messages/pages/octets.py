@@ -9,7 +9,8 @@ import shlex
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from django.http import HttpRequest, HttpResponse
+from django.http import FileResponse, HttpRequest, HttpResponse
+from django.http.response import HttpResponseBase
 from django.utils.translation import gettext as _
 
 from messaging import profile
@@ -53,24 +54,24 @@ def payload(request: HttpRequest, reference: str, number: int) -> HttpResponse:
 
 
 @requires("payloads:read")
-def payload_download(request: HttpRequest, reference: str, number: int) -> HttpResponse:
+def payload_download(request: HttpRequest, reference: str, number: int) -> HttpResponseBase:
     """The payload's exact bytes, as an attachment that no browser runs."""
-    return _download(request, reference, disclosing.payload_open, number=number)
+    return _download(request, reference, disclosing.payload_open, number=number, as_file=True)
 
 
 @requires("payloads:read")
-def documents(request: HttpRequest, reference: str) -> HttpResponse:
+def documents(request: HttpRequest, reference: str) -> HttpResponseBase:
     """All payloads of a message as a ZIP file."""
     return _download(request, reference, disclosing.documents_open)
 
 
 @requires("payloads:read")
-def wire_download(request: HttpRequest, reference: str) -> HttpResponse:
+def wire_download(request: HttpRequest, reference: str) -> HttpResponseBase:
     """The message's exact octets as a file."""
     return _download(request, reference, disclosing.wire_open)
 
 
-def _download(request: HttpRequest, reference: str, opened: Callable[..., Octets], **which: int) -> HttpResponse:
+def _download(request: HttpRequest, reference: str, opened: Callable[..., Octets], **which: int) -> HttpResponseBase:
     message = messages.message(read_id("msg", reference))
     try:
         octets = opened(message_id=message.pk, actor=actor(request), role=person(request).role, **which)
@@ -152,7 +153,7 @@ def signal(request: HttpRequest, reference: str) -> HttpResponse:
 
 
 @requires("messages:read")
-def signal_download(request: HttpRequest, reference: str) -> HttpResponse:
+def signal_download(request: HttpRequest, reference: str) -> HttpResponseBase:
     """The signal's exact octets as a file."""
     row = messages.signal(read_id("sig", reference))
     return _attachment(Octets(bytes(row.body), row.content_type, f"{row.public_id}.mime", ""))
@@ -194,9 +195,15 @@ def _gone(request: HttpRequest, error: ApplicationError) -> HttpResponse:
     return page(request, "console/messages/gone.html", {"problem": error.detail}, status=status)
 
 
-def _attachment(octets: Octets) -> HttpResponse:
+def _attachment(octets: Octets) -> HttpResponseBase:
     # Never the partner's content type: a browser must not take the bytes for a page of this site.
-    response = HttpResponse(octets.content, content_type="application/octet-stream")
+    kind = "application/octet-stream"
+    response: HttpResponseBase
+    if octets.large is None:
+        response = HttpResponse(octets.content, content_type=kind)
+    else:
+        response = FileResponse(octets.large.part(), content_type=kind)
+        response["Content-Length"] = str(octets.large.size)
     name = "".join(
         character if character.isascii() and (character.isalnum() or character in "._-") else "_"
         for character in octets.filename

@@ -246,7 +246,7 @@ def _form(request: HttpRequest, terms: Terms, initial: dict[str, Any], replaces:
                     form.refuse({_BESIDE.get(name, name): texts for name, texts in error.errors.items()})
                 except ApplicationError as error:
                     form.add_error(None, error.detail)
-    kept = payload if payload is not None and payload.filename and len(payload.content) <= KEPT else None
+    kept = payload if payload is not None and payload.filename and payload.size <= KEPT else None
     pair = Pair.objects.filter(pk=outbound_pair_id(terms)).first()
     context = {
         "form": form,
@@ -258,7 +258,7 @@ def _form(request: HttpRequest, terms: Terms, initial: dict[str, Any], replaces:
         "checked": checked,
         "once": request.POST.get("once") or uuid7().hex,
         "crlf": request.POST.get("crlf") or ("on" if "\r\n" in initial.get("text", "") else ""),
-        "kept": base64.b64encode(kept.content).decode() if kept is not None else "",
+        "kept": base64.b64encode(kept.read()).decode() if kept is not None else "",
         "kept_name": kept.filename if kept is not None else "",
         "given": {"reason": request.POST.get("reason", "")},
         "presets": (_("Asked for by the partner"), _("A test"), _("The first one was wrong")),
@@ -288,31 +288,31 @@ def _sent(
 def _checked(form: SendForm, terms: Terms, payload: NewPayload) -> dict[str, Any]:
     """What would go out, as it would be found afterwards."""
     found = attributes.of_documents(
-        lambda: [(payload.content, payload.content_type)],
+        lambda: [(payload.read(), payload.content_type)],
         partner_id=terms.partner_id,
         service=form.chosen["service"],
         action=form.chosen["action"],
     )
     misfit = schemas.misfit(
-        lambda: [(payload.content, payload.content_type)],
+        lambda: [(payload.read(), payload.content_type)],
         partner_id=terms.partner_id,
         service=form.chosen["service"],
         action=form.chosen["action"],
         direction=Direction.OUT,
     )
-    kind = selecting.kind_of(payload.content, payload.content_type)
+    kind = selecting.kind_of(payload.read(), payload.content_type)
     trouble = ""
     try:
         if kind == "xml":
-            selecting.xml(payload.content)
+            selecting.xml(payload.read())
         elif kind == "json":
-            selecting.json_document(payload.content)
+            selecting.json_document(payload.read())
         elif kind == "edi":
-            list(selecting.segments(selecting.edi(selecting.decoded(payload.content, payload.content_type))))
+            list(selecting.segments(selecting.edi(selecting.decoded(payload.read(), payload.content_type))))
     except selecting.Unreadable as error:
         trouble = str(error)
     return {
-        "size": len(payload.content),
+        "size": payload.size,
         "content_type": payload.content_type,
         "attributes": attributes.shown(found),
         "hidden": len(found or {}) - len(attributes.shown(found)),
@@ -320,7 +320,7 @@ def _checked(form: SendForm, terms: Terms, payload: NewPayload) -> dict[str, Any
         "misfit": misfit,
         "faults": faults_table(list(misfit.faults), _("What does not fit")) if misfit is not None else None,
         "refused": misfit is not None and misfit.rule.on_submission == SchemaEffect.REFUSE,
-        "too_large": len(payload.content) > terms.max_message_bytes,
+        "too_large": payload.size > terms.max_message_bytes,
     }
 
 

@@ -47,6 +47,7 @@ class Octets:
     content_type: str
     filename: str
     sha256: str
+    large: storage.Large | None = None  # where they are, when they are too many to be held; `content` is empty then
 
 
 class Masked(ApplicationError):
@@ -69,13 +70,20 @@ class View:
     needed: str = ""
 
 
-def payload_open(*, message_id: uuid.UUID, number: int, actor: Actor, role: Role | None = None) -> Octets:
+def payload_open(
+    *, message_id: uuid.UUID, number: int, actor: Actor, role: Role | None = None, as_file: bool = False
+) -> Octets:
     """One payload's own octets, for whoever sees behind all masks of it (`role` None: behind none).
+
+    `as_file`: those that lie in the store, and that no mask has to look into, are not held (`Octets.large`).
 
     Raises NotFound, PayloadLost, Masked.
     """
-    payload, octets = _payload(message_id, number)
-    _refuse_masked([payload], {payload.pk: octets.content}, payload.message, role)
+    payload = _row(message_id, number)
+    as_file = as_file and bool(payload.stored_as) and not masks.of_message(payload.message, role)
+    octets = _large(payload) if as_file else _octets(payload)
+    if octets.large is None:
+        _refuse_masked([payload], {payload.pk: octets.content}, payload.message, role)
     after: dict[str, object] = {"payload": number, "sha256": payload.sha256, "size": payload.size}
     audit.record(actor, "payload.read", payload.message, after=after)
     return octets
@@ -83,7 +91,8 @@ def payload_open(*, message_id: uuid.UUID, number: int, actor: Actor, role: Role
 
 def payload_look(*, message_id: uuid.UUID, number: int, actor: Actor, role: Role | None = None) -> View:
     """One payload for the eyes of this role: what masks cover is covered, in UTF-8. Raises NotFound, PayloadLost."""
-    payload, octets = _payload(message_id, number)
+    payload = _row(message_id, number)
+    octets = _octets(payload)
     after: dict[str, object] = {"payload": number, "sha256": payload.sha256, "size": payload.size}
     view = _view(octets, payload.message, role)
     if view.rules:
@@ -136,15 +145,30 @@ def _message(message_id: uuid.UUID) -> Message:
     return existing(Message.objects.select_related("pair"), message_id)
 
 
-def _payload(message_id: uuid.UUID, number: int) -> tuple[Payload, Octets]:
+def _row(message_id: uuid.UUID, number: int) -> Payload:
     found = Payload.objects.select_related("message__pair").defer("message__wire_frame")
     payload = found.filter(message=message_id, number=number).first() if 0 < number < 32_768 else None
     if payload is None:
         raise NotFound(
             _("{message} has no payload {number}.").format(message=public_id("msg", message_id), number=number)
         )
-    name = payload.filename or f"payload-{number}"
-    return payload, Octets(_content(payload), payload.content_type, name, payload.sha256)
+    return payload
+
+
+def _octets(payload: Payload) -> Octets:
+    name = payload.filename or f"payload-{payload.number}"
+    return Octets(_content(payload), payload.content_type, name, payload.sha256)
+
+
+def _large(payload: Payload) -> Octets:
+    """Those of a payload that nobody looks into on the way, as the file that they are."""
+    try:
+        opened = storage.opened(None, payload.stored_as)
+    except storage.PayloadMissing as error:
+        raise PayloadLost(str(error)) from error
+    assert isinstance(opened, storage.Large)
+    name = payload.filename or f"payload-{payload.number}"
+    return Octets(b"", payload.content_type, name, payload.sha256, opened)
 
 
 def _content(payload: Payload) -> bytes:

@@ -41,7 +41,7 @@ from messaging.journal import events
 from messaging.models import Event as EventRow
 from messaging.models import Message, MessageIdentity, Pair, Payload
 from messaging.models.bulk import bulk_insert, bulk_set, together
-from messaging.protocol import document_ids
+from messaging.protocol import document_ids, selecting
 from messaging.protocol.codecs.ebxml_lexical import CONTROL
 from messaging.protocol.codecs.mime import is_header_value
 from messaging.protocol.envelope import Semantics
@@ -63,12 +63,27 @@ _CONTENT_TYPE = re.compile(r"[\w.+-]+/[\w.+-]+(\s*;\s*[\w.-]+=(\"[^\"\r\n]*\"|[^
 
 @dataclass(frozen=True, slots=True)
 class NewPayload:
-    """A document as it is handed in. `label` names it in the Manifest."""
+    """A document as it is handed in, in memory or as a file. `label` names it in the Manifest."""
 
-    content: bytes
+    content: bytes | storage.Large
     content_type: str = "application/octet-stream"
     filename: str = ""
     label: str = "Document"
+
+    @property
+    def size(self) -> int:
+        return len(self.content) if isinstance(self.content, bytes) else self.content.size
+
+    @property
+    def sha256(self) -> str:
+        """In hexadecimal."""
+        return hashlib.sha256(self.content).hexdigest() if isinstance(self.content, bytes) else self.content.sha256
+
+    def read(self) -> bytes:
+        """The octets, for whoever looks at what they say; of more than `selecting.MAX_BYTES`, which nobody looks into,
+        one more than that.
+        """
+        return self.content if isinstance(self.content, bytes) else self.content.head(selecting.MAX_BYTES + 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +159,7 @@ def message_submit(
     )
 
     def documents() -> Iterable[tuple[bytes, str]]:
-        return ((payload.content, payload.content_type) for payload in payloads)
+        return ((payload.read(), payload.content_type) for payload in payloads)
 
     misfit = schemas.misfit(
         documents, partner_id=terms.partner_id, service=service, action=action, direction=Direction.OUT
@@ -166,7 +181,7 @@ def message_submit(
         resubmitted_from=resubmission_of,
         service=service,
         action=action,
-        size=sum(len(payload.content) for payload in payloads),
+        size=sum(payload.size for payload in payloads),
         schema_faults=misfit.kept(Direction.OUT) if misfit is not None else None,
         attributes=attribute_rules.of_documents(
             documents,
@@ -445,7 +460,7 @@ def _check(
     if not terms.allows(service, action, "send"):
         said = _("Agreement {agreement} does not let us send {service} / {action}.")
         raise OutsideAgreement(said.format(agreement=terms.tpa_id, service=service, action=action))
-    size = sum(len(payload.content) for payload in payloads)
+    size = sum(payload.size for payload in payloads)
     limit = min(terms.max_message_bytes, settings.RMHUB_MAX_MESSAGE_BYTES)
     if size > limit:
         said = _("{size} bytes of payload; agreement {agreement} allows {limit}.")
@@ -464,7 +479,7 @@ def _fingerprint(
         service,
         action,
         list(identifiers),
-        [[p.content_type, p.filename, p.label, hashlib.sha256(p.content).hexdigest()] for p in payloads],
+        [[p.content_type, p.filename, p.label, p.sha256] for p in payloads],
     ]
     return hashlib.sha256(json.dumps(described).encode()).hexdigest()
 

@@ -10,7 +10,7 @@ import logging
 import secrets
 import socket
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -334,11 +334,13 @@ def _let_go(answer: urllib3.BaseHTTPResponse) -> None:
         answer.release_conn()
 
 
-def sign(secret: str, delivery_id: str, timestamp: str, body: bytes) -> str:
+def sign(secret: str, delivery_id: str, timestamp: str, body: bytes | Iterable[bytes]) -> str:
     """Standard Webhooks' v1: HMAC-SHA256 over `id.timestamp.body`, base64. `secret` is `whsec_<base64>`."""
     key = base64.b64decode(secret.removeprefix("whsec_"))
-    signed = f"{delivery_id}.{timestamp}.".encode() + body
-    return "v1," + base64.b64encode(hmac.new(key, signed, hashlib.sha256).digest()).decode()
+    signed = hmac.new(key, f"{delivery_id}.{timestamp}.".encode(), hashlib.sha256)
+    for piece in (body,) if isinstance(body, bytes) else body:
+        signed.update(piece)
+    return "v1," + base64.b64encode(signed.digest()).decode()
 
 
 def _record(outcomes: Sequence[tuple[WebhookDelivery, Outcome]], *, following: int = 0) -> list[WebhookDelivery]:

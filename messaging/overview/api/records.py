@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from django.http import HttpResponse
+from django.http.response import HttpResponseBase
 from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
@@ -160,7 +160,7 @@ class RejectionSample(Endpoint):
         responses=OCTETS,
         problems=("range_not_satisfiable", "payload_masked"),
     )
-    def get(self, request: Request, rejection_id: str) -> HttpResponse:
+    def get(self, request: Request, rejection_id: str) -> HttpResponseBase:
         read_parameters(request, ())
         found = records.rejection(id_of("rej", rejection_id))
         octets = rejection_open(rejection_id=found.pk, actor=actor_of(request), role=role_of(request.user))

@@ -7,20 +7,25 @@ import resource
 import zoneinfo
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import urlsplit
 
 import redis
 from django.conf import settings
 
-from messaging import dispatch
+from messaging import dispatch, storage
 from messaging.access.services.rekeying import COLUMNS
 from messaging.overview.doctor.check import Finding, failed, ok, warning
-from messaging.overview.selectors.health import PartState, health, store_part
+from messaging.overview.selectors.health import Part, PartState, health, store_part
 from messaging.overview.selectors.roles import wrong_with
+from messaging.storage import StoreUnavailable
+from messaging.storage.folder import Folder
 from partners import secrets
 from partners.checks import stored_secrets
 from rmhub import broker
+
+if TYPE_CHECKING:  # what it needs is loaded by hubs that have a bucket
+    from messaging.storage.objects import Objects
 
 OLDEST_BROKER = (6, 2)
 FILES = 8192
@@ -29,7 +34,7 @@ FILES = 8192
 def configuration() -> Iterator[Finding]:
     """They were all checked when this command began; here is what is allowed and not meant for others to reach."""
     host = urlsplit(settings.RMHUB_PUBLIC_URL).hostname or ""
-    loopback = host in ("localhost", "::1") or host.startswith("127.")
+    loopback = _is_loopback(host)
     if settings.DEBUG:
         yield failed("RMHUB_DEBUG is on: errors show settings and code", "Switch it off.")
     if not loopback and not settings.SECURE:
@@ -39,6 +44,10 @@ def configuration() -> Iterator[Finding]:
     if os.geteuid() == 0:
         yield warning("this command runs as root", "Run the hub as a user of its own.")
     yield ok("all settings were read")
+
+
+def _is_loopback(host: str) -> bool:
+    return host in ("localhost", "::1") or host.startswith("127.")
 
 
 def _is_allowed(host: str) -> bool:
@@ -88,8 +97,12 @@ def wakes() -> Iterator[Finding]:
 
 def store() -> Iterator[Finding]:
     """Payloads can be written, there is room for them, and they survive a restart."""
-    folder = Path(settings.RMHUB_STORE_DIR)
     part = store_part()
+    place = storage.place()
+    if not isinstance(place, Folder):
+        yield from _bucket(cast("Objects", place), part)
+        return
+    folder = place.root
     if part.state is not PartState.OK:
         made = failed if part.state is PartState.DOWN else warning
         yield made(f"{folder}: {part.detail}", "Make room, or name another folder in RMHUB_STORE_DIR.")
@@ -101,6 +114,35 @@ def store() -> Iterator[Finding]:
         yield failed(f"{folder} is kept in memory: payloads are lost with it", "Name a folder on a disk.")
     else:
         yield ok(f"{folder}, {status.f_bavail * status.f_frsize // 1_000_000_000} GB are free")
+
+
+def _bucket(place: Objects, part: Part) -> Iterator[Finding]:
+    """Of a bucket: that it takes objects, and that it neither shows nor removes them."""
+    bucket = place.bucket
+    if part.state is not PartState.OK:
+        yield failed(
+            f"{bucket.shown}: {part.detail}",
+            "Check RMHUB_STORE_URL, the keys, and what they allow: put, get, delete and list.",
+        )
+        return
+    try:
+        next(place.names(), None)
+        expiry = place.expiry()
+    except StoreUnavailable as error:
+        yield failed(
+            f"{bucket.shown} cannot be listed: {error.strerror}", "Allow listing: without it nothing is found."
+        )
+        return
+    endpoint = urlsplit(bucket.endpoint)
+    if endpoint.scheme == "http" and not _is_loopback(endpoint.hostname or ""):
+        yield warning(f"{bucket.endpoint} is not encrypted: payloads travel in clear", "Use https.")
+    if expiry:
+        yield failed(
+            f"{bucket.shown}: the rule {expiry} removes objects after some time",
+            "Payloads are removed by the hub only.",
+        )
+    else:
+        yield ok(f"{bucket.shown} takes and lists objects")
 
 
 def _kind(folder: Path) -> str:

@@ -163,7 +163,7 @@ def _asked(look: Callable[[], _Answer]) -> tuple[_Answer | None, str]:
 
 
 def _takes_a_message(room: Room) -> bool:
-    return not room.error and (room.free or 0) >= settings.RMHUB_MAX_MESSAGE_BYTES
+    return not room.error and (room.free is None or room.free >= settings.RMHUB_MAX_MESSAGE_BYTES)
 
 
 _WITHOUT_BROKER = gettext_lazy(
@@ -197,16 +197,19 @@ def _database_part(database: bool, wrong: str, now: datetime) -> Part:
 
 
 def _store_part(room: Room, store: bool, now: datetime) -> Part:
-    free = number((room.free or 0) // 1_000_000)
     if room.error and not room.full:
         said = _("The payload store cannot be written: {error}.").format(error=room.error)
         return _part("store", PartState.DOWN, said, now)
+    if room.free is None:  # nobody knows how much room a bucket has, until it has none
+        said = _("The payload store is full. Documents are refused.")
+        return _part("store", PartState.OK if store else PartState.DOWN, "" if store else said, now)
+    free = number(room.free // 1_000_000)
     if not store:
         said = _(
             "The payload store is full: {free} MB are free, less than one message may take. Documents are refused."
         )
         return _part("store", PartState.DOWN, said.format(free=free), now)
-    if (room.free or 0) < _LITTLE * settings.RMHUB_MAX_MESSAGE_BYTES:
+    if room.free < _LITTLE * settings.RMHUB_MAX_MESSAGE_BYTES:
         said = _("The payload store is nearly full: {free} MB are free.").format(free=free)
         return _part("store", PartState.DEGRADED, said, now)
     return _part("store", PartState.OK, "", now)

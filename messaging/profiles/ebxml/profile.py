@@ -22,7 +22,7 @@ from messaging.profiles.refusals import refused
 from messaging.protocol import acceptance
 from messaging.protocol.acceptance import Verdict
 from messaging.protocol.codecs import ebxml
-from messaging.protocol.envelope import Envelope, Semantics, Wire
+from messaging.protocol.envelope import Envelope, Semantics, Sought, Wire
 from messaging.protocol.messages import (
     RELIABLE,
     RELIABLE_FINAL,
@@ -103,7 +103,12 @@ class EbxmlProfile(Profile):
             message.due_at = now  # outside the pair's queue: no number, no lock while it is sent (spec 1, 2.2.1)
 
     def write(
-        self, message: Message, payloads: Sequence[Payload], contents: Sequence[bytes], terms: Terms, now: datetime
+        self,
+        message: Message,
+        payloads: Sequence[Payload],
+        contents: Sequence[bytes | Sought],
+        terms: Terms,
+        now: datetime,
     ) -> Wire:
         return writing.write(message, payloads, contents, terms, now)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
+from typing import cast
 
 from messaging import profile
 from messaging.engine import preparing
@@ -17,6 +18,7 @@ from messaging.protocol.envelope import (
     PayloadPart,
     RoutingHeader,
     Semantics,
+    Sought,
     Wire,
 )
 from messaging.protocol.errors import EncodeError, NotAMessage
@@ -25,7 +27,7 @@ from partners.terms import Terms
 
 
 def write(
-    message: Message, payloads: Sequence[Payload], contents: Sequence[bytes], terms: Terms, now: datetime
+    message: Message, payloads: Sequence[Payload], contents: Sequence[bytes | Sought], terms: Terms, now: datetime
 ) -> Wire:
     """The message under its sequence number. Raises EncodeError, storage.PayloadMissing."""
     hop = RoutingHeader(
@@ -40,7 +42,7 @@ def write(
 
 
 def _envelope(
-    message: Message, payloads: Sequence[Payload], contents: Sequence[bytes], hop: RoutingHeader, terms: Terms
+    message: Message, payloads: Sequence[Payload], contents: Sequence[bytes | Sought], hop: RoutingHeader, terms: Terms
 ) -> Envelope:
     who = preparing.ends(message, terms)
     return Envelope(
@@ -63,8 +65,9 @@ def _envelope(
             )
             for payload in payloads
         ),
+        # Writers ask for the length, and for a boundary: a content that is not held answers both.
         payloads=tuple(
-            PayloadPart(payload.content_id, payload.content_type, content)
+            PayloadPart(payload.content_id, payload.content_type, cast(bytes, content))
             for payload, content in zip(payloads, contents, strict=True)
         ),
     )

@@ -25,6 +25,7 @@ from messaging.models import Event, Message, Pair, Payload, Transmission
 from messaging.models.bulk import bulk_set, read
 from messaging.profile import in_flight_limit
 from messaging.profiles.repeatable import writing
+from messaging.protocol.envelope import Pieces
 from messaging.protocol.messages import Happened, move_repeatable
 from messaging.protocol.pair_state import Flow, Gate
 from messaging.protocol.repeating import Act, Reached, State, Step, begin, deadline, expire, reached
@@ -104,7 +105,7 @@ def resend(due: Due, claim: Claim) -> None:
             changed.append(message)
             continue
         try:
-            body = preparing.stored_body(message, due.payloads[message.pk])
+            body = preparing.stored_octets(message, due.payloads[message.pk])
         except storage.PayloadMissing as error:
             unsendable[message.pk] = str(error)[:500]
             continue
@@ -245,7 +246,7 @@ def _first_send(pair: Pair, message: Message, payloads: list[Payload], claim: Cl
     return True
 
 
-def _transmit(message: Message, begun: Step, body: bytes, claim: Claim) -> None:
+def _transmit(message: Message, begun: Step, body: bytes | Pieces, claim: Claim) -> None:
     now, terms, pair_id = claim.now, _terms(message), message.pair_id
     message.state = move_repeatable(message.state, Happened.TRANSMITTED)
     message.attempts = begun.state.attempts

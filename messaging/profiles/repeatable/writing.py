@@ -18,13 +18,13 @@ _BARE_FRAME = storage.pack_frame((b"", b""))  # a body that is one payload and n
 _HEADER_SAFE = "".join(chr(code) for code in range(0x20, 0x7F) if chr(code) != "%")
 
 
-def prepare(message: Message, payloads: list[Payload]) -> bytes:
+def prepare(message: Message, payloads: list[Payload]) -> bytes | storage.Large:
     """The body of a repeatable request is its one payload as it is. Sets frame, digest and content type.
 
     Raises storage.PayloadMissing; the row is unchanged then.
     """
     (payload,) = payloads
-    body = storage.load(payload.content, payload.stored_as)
+    body = storage.opened(payload.content, payload.stored_as)
     message.wire_frame = _BARE_FRAME
     message.content_type = payload.content_type
     message.digest = payload.sha256

@@ -152,7 +152,7 @@ def _transmit(
     terms = registry.current().version(message.agreement_version_id)
     try:
         if not before:
-            preparing.stored_body(message, payloads)  # a copy that differs is worse than none
+            preparing.stored_octets(message, payloads)  # a copy that differs is worse than none
         body = writing.prepare(
             message,
             payloads,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from decimal import Decimal
-from typing import Any
+from typing import Any, cast
 
 from messaging import storage
 from messaging.engine import preparing
@@ -27,13 +27,13 @@ class Position:
     request_receipt: bool
 
 
-def prepare(message: Message, payloads: list[Payload], terms: Terms, position: Position) -> bytes:
+def prepare(message: Message, payloads: list[Payload], terms: Terms, position: Position) -> preparing.Octets:
     """Encodes the message under its place in the stream, sets that, frame, digest and content type; returns the body.
 
     The same message at the same place gives the same octets each time; another `previous`, or another wish for an order
     acknowledgement, changes only those. Raises EncodeError or storage.PayloadMissing; the row is unchanged then.
     """
-    contents = [storage.load(payload.content, payload.stored_as) for payload in payloads]
+    contents = [storage.opened(payload.content, payload.stored_as) for payload in payloads]
     receipts_to = terms.own_error_uri or terms.own_uri
     who = preparing.ends(message, terms)
     envelope = stream.StreamEnvelope(
@@ -62,8 +62,9 @@ def prepare(message: Message, payloads: list[Payload], terms: Terms, position: P
         document_id=message.document_id,
         from_parties=who.from_parties,
         to_parties=who.to_parties,
+        # Writers ask for the length, and for a boundary: a content that is not held answers both.
         payloads=tuple(
-            PayloadPart(payload.content_id, payload.content_type, content, filename=payload.filename)
+            PayloadPart(payload.content_id, payload.content_type, cast(bytes, content), filename=payload.filename)
             for payload, content in zip(payloads, contents, strict=True)
         ),
     )

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from urllib.parse import quote, unquote
 
-from messaging.protocol.envelope import DEFAULT_LIMITS, Limits
+from messaging.protocol.envelope import DEFAULT_LIMITS, Limits, Sought
 from messaging.protocol.errors import EncodeError, NotAMessage
 
 DEFAULT_CONTENT_TYPE = "application/octet-stream"
@@ -279,7 +279,7 @@ def content_id_of(message_id: str) -> str:
     return "hdr." + quote(message_id, safe=_CONTENT_ID_SAFE)
 
 
-def choose_boundary(prefix: str, message_id: str, contents: Sequence[bytes]) -> str:
+def choose_boundary(prefix: str, message_id: str, contents: Sequence[bytes | Sought]) -> str:
     """A boundary that follows from its arguments alone and occurs in none of `contents`.
 
     It is `prefix` and the last run of letters and digits of the message id's
@@ -293,7 +293,8 @@ def choose_boundary(prefix: str, message_id: str, contents: Sequence[bytes]) -> 
     while any(delimiter in content for content in contents):
         digest = hashlib.sha256(f"{message_id}\n{count}\n".encode("utf-8", "surrogatepass"))
         for content in contents:
-            digest.update(content)
+            for piece in (content,) if isinstance(content, bytes) else content:
+                digest.update(piece)
         boundary = f"{plain}.{digest.hexdigest()[:20]}"
         delimiter = b"--" + boundary.encode("ascii")
         count += 1

@@ -17,7 +17,6 @@ import pytest
 from django.db import OperationalError
 from django.test import Client
 
-from messaging import storage
 from messaging.entrance import reading
 from messaging.entrance.refusals import Arrival
 from messaging.models import Message, Payload, Rejection, RememberedRequest, Signal
@@ -221,10 +220,10 @@ class Disk:
         def refuses(handle: int) -> None:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-        self._monkeypatch.setattr(storage.os, "fsync", refuses)
+        self._monkeypatch.setattr(os, "fsync", refuses)
 
     def empty(self) -> None:
-        self._monkeypatch.setattr(storage.os, "fsync", self._written)
+        self._monkeypatch.setattr(os, "fsync", self._written)
 
     def nothing_is_left(self) -> bool:
         rows = (Message, Signal, Rejection, RememberedRequest)
@@ -251,13 +250,13 @@ def test_a_partner_is_told_to_come_later_and_nothing_is_lost(
     def refuses(handle: int) -> None:
         raise OSError(number, os.strerror(number))
 
-    monkeypatch.setattr(storage.os, "fsync", refuses)
+    monkeypatch.setattr(os, "fsync", refuses)
     answer = post(message)
     assert (answer.status_code, answer["Retry-After"], answer.content) == (503, str(reading.SOON), b"")
     assert not Message.objects.exists() and not Signal.objects.exists() and not Rejection.objects.exists()
     assert partner.inbound.last_sequence == 0
     assert not list(tmp_path.rglob(".incoming-*"))
-    monkeypatch.setattr(storage.os, "fsync", written)
+    monkeypatch.setattr(os, "fsync", written)
     assert [post(message).status_code, post(message).status_code] == [204, 204]
     assert Message.objects.count() == 1 and partner.inbound.last_sequence == 1
 

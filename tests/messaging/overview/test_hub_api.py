@@ -155,13 +155,13 @@ def test_a_store_that_takes_nothing_is_said_and_the_same_request_is_taken_later(
     settings.RMHUB_STORE_DIR = tmp_path
     large = base64.b64encode(b"<order>a large one</order>").decode()
     body = submission(partner, payloads=[{"content_base64": large, "content_type": "application/xml"}])
-    monkeypatch.setattr(storage.os, "fsync", full)
+    monkeypatch.setattr(os, "fsync", full)
     answer = admin.submit(body, "once")
     assert (answer.status, answer.code, answer.json["retryable"]) == (status, code, True)
     assert answer.headers["retry-after"]
     assert not Message.objects.exists(), "nothing is half there"
     assert not list(tmp_path.rglob(".incoming-*"))
-    monkeypatch.setattr(storage.os, "fsync", written)
+    monkeypatch.setattr(os, "fsync", written)
     assert admin.submit(body, "once").status == 202
     assert Message.objects.count() == 1
 
