@@ -54,7 +54,7 @@ VARYING = tuple(
         (r"127\.0\.0\.1:\d+", "127.0.0.1:<port>"),
         (rf"{DAYS} \d\d:\d\d:\d\d UTC", "<now>"),  # log-ins are Django's, whose clock is not ours
         (r'(?<=title="<now>" )\d+ (s|min) ago', "<ago>"),
-        (rf"\bin ({(TODAY - NOON).days}|{(TODAY - NOON).days + 1}) d( \d+ h)?", "in <days> d"),
+        (rf"\bin ({'|'.join(str((TODAY - NOON).days + more) for more in (-1, 0, 1))}) d( \d+ h)?", "in <days> d"),
         (r'name="once" type="hidden" value="[^"]*"', 'name="once" type="hidden" value="<made up>"'),
     )
 )
