@@ -349,6 +349,7 @@ def test_the_collector_of_traces_is_asked_and_given_nothing(settings: Any, statu
         assert set(found("collector of traces")) == {state}
     assert (collector.paths, collector.bodies) == (["/v1/traces"], [b""])
     assert collector.headers[0]["x-team"] == "blue"
+    settings.RMHUB_TRACES_URL = "http://127.0.0.1:1"
     assert "nobody answers" in found("collector of traces")[State.WARNING]
 
 
