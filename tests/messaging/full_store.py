@@ -6,6 +6,7 @@ Its tables have 20,000 rows: enough that a plan that reads all of one shows.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from datetime import timedelta
 
 import pytest
 from django.db import connection, models, transaction
@@ -24,6 +25,8 @@ from messaging.models import (
     WebhookDelivery,
 )
 from messaging.notifications.services import webhooks
+from rmhub import clock
+from rmhub.ids import floor_id
 from tests.messaging.factories import link, partner_side, submit, work
 from tests.staged import forget_all
 
@@ -66,8 +69,10 @@ def fill() -> None:
     multiply(Signal, about_id="gen_random_uuid()", message_id="'s' || n", **done)
     multiply(Transmission, message_id="gen_random_uuid()", signal_id="NULL", outcome="'sent'")
     multiply(Event, message_id="gen_random_uuid()")
-    # Ids follow the time.
-    multiply(WebhookDelivery, id="lpad(to_hex(n), 32, '0')::uuid", state="'delivered'", due_at="NULL")
+    yesterday = floor_id(clock.now() - timedelta(days=1)).hex[:12]  # ids follow the time
+    multiply(
+        WebhookDelivery, id=f"('{yesterday}' || lpad(to_hex(n), 20, '0'))::uuid", state="'delivered'", due_at="NULL"
+    )
 
 
 def alone(subtests: pytest.Subtests, *parts: Callable[[], None]) -> None:

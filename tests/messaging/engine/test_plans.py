@@ -63,6 +63,7 @@ def full_store() -> None:
 
 
 SORTS = {
+    "gate = 'open' AND direction = 'out' ORDER BY due_at": "the pairs that are due, which no index has on purpose",
     "OR id = ANY(%s) AND flow = 'sending' AND transmission_id = ANY(%s)": "the pairs of one group of outcomes",
     "AND t.worker = ANY(%s)) AND due_at < %s ORDER BY id": "what those workers have in hand",
     "JOIN unnest(%s::uuid[], %s::timestamptz[]) AS u(id, due)": "the jobs of this worker that wait",

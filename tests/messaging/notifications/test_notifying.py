@@ -100,6 +100,17 @@ def test_an_incident_is_told_by_mail(time: FrozenClock) -> None:
     assert notifying.notify_due() == (0, 0), "once"
 
 
+def test_what_one_claim_leaves_is_told_by_those_that_follow(time: FrozenClock, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each in the transaction that records those before."""
+    monkeypatch.setattr(notifying, "_CLAIM", 2)
+    rule(events=["incident.opened"])
+    for _ in range(5):
+        opened(partner_side().outbound)
+    assert notifying.notify_due() == (5, 5)
+    assert len(mail.outbox) == 5
+    assert set(Notification.objects.values_list("state", "attempts")) == {("sent", 1)}
+
+
 def test_of_one_trouble_people_are_told_once(time: FrozenClock) -> None:
     rule(events=["incident.opened", "incident.resolved"])
     pair = partner_side().outbound

@@ -417,6 +417,20 @@ def test_batches_take_one_look_and_one_transaction_each(time: FrozenClock, monke
 
 
 @pytest.mark.django_db(transaction=True)
+def test_nobody_is_woken_while_one_posts(time: FrozenClock, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What becomes due then is found by the claim that follows, or by whoever the next wake-up wakes."""
+    said: list[str] = []
+    monkeypatch.setattr(dispatch, "taken", lambda task: said.append(f"{task} may be woken"))
+    monkeypatch.setattr(dispatch, "busy", lambda task: said.append(f"{task} is at it"))
+    with serving(Taking()) as server:
+        endpoint(server.url)
+        accepted(2, time)
+        assert webhooks.deliver_due(limit=1) == 2
+    woken, at_it = f"{dispatch.WEBHOOKS} may be woken", f"{dispatch.WEBHOOKS} is at it"
+    assert said == [woken, at_it, woken, at_it, woken]
+
+
+@pytest.mark.django_db(transaction=True)
 def test_each_endpoint_is_told_in_order_whatever_the_batches(
     time: FrozenClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:

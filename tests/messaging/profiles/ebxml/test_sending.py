@@ -17,6 +17,7 @@ from messaging.engine.recording import record
 from messaging.journal.audit import Actor
 from messaging.models import Event, Incident, Message, Pair, Payload, Signal, Transmission
 from messaging.pairs.services import operating
+from messaging.protocol.codecs.entity_file import name_of
 from messaging.protocol.envelope import MessageType
 from partners import registry, services
 from partners.models import Agreement, Credential
@@ -58,6 +59,7 @@ def test_a_claim_prepares_the_message_once_and_for_all(time: FrozenClock) -> Non
     assert (message.state, message.sequence_number, message.attempts, message.first_sent_at) == ("sending", 1, 1, AT)
     assert message.digest == hashlib.sha256(job.parcel.body).hexdigest()
     assert (job.transport, job.parcel.address) == ("http", partner.terms.partner_address)
+    assert job.parcel.name == name_of("message", message.message_id), "what its file is called, whatever carries it"
     assert job.parcel.content_type == message.content_type
     assert job.parcel.authorization.startswith("Basic ")
     assert (job.parcel.connect_timeout, job.parcel.read_timeout) == (10, 30)

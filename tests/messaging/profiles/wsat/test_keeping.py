@@ -54,8 +54,8 @@ def test_after_a_restore_people_are_told_of_open_transactions() -> None:
     initiator, member = app.register(begun, Protocol.COMPLETION), shop.register(begun, Protocol.DURABLE)
     _committed()
     initiator.say(Note.COMMIT)
-    assert due.restored(clock.now()) == 1
-    incident = Incident.objects.get()
+    _restore(60)
+    incident = Incident.objects.get(coordination__isnull=False)
     assert (incident.cause, incident.coordination.identifier) == ("transaction_in_doubt", begun.identifier)  # type: ignore[union-attr]
     assert "may have been told so" in incident.detail
     member.say(Note.PREPARED)
