@@ -80,7 +80,7 @@ class OfferedCertificate(Identified):
         )
 
     def __str__(self) -> str:
-        return f"{self.party} {self.fingerprint[:16]}"
+        return f"{self.party} · {self.fingerprint[:16]}"
 
     @property
     def facts(self) -> CertificateFacts:

@@ -122,7 +122,7 @@ def test_without_javascript_a_report_is_filtered_sorted_and_run(
     page.click("th >> text=Count")
     expect(page.locator("th[aria-sort=descending]")).to_contain_text("Count")
     page.click("[data-testid=run-start]")
-    expect(page.locator("h1")).to_have_text("Run")
+    expect(page.locator("h1")).to_have_text("Run the pipeline")
     page.click("[data-testid=start-do]")
     expect(page.locator("#diagnosis")).to_have_text("It waits for its turn")
 

@@ -193,7 +193,8 @@ def answered(status: int = 202, result: str = "accepted", body: bytes = b"", **h
 
 def decoded(octets: Parcel | Arrival) -> Envelope:
     """What is on the wire, read by our own reader."""
-    return ebxml.decode(octets.content_type, octets.body)
+    body = octets.body if isinstance(octets.body, bytes) else b"".join(octets.body)
+    return ebxml.decode(octets.content_type, body)
 
 
 @dataclass(slots=True)

@@ -222,7 +222,7 @@ def test_an_outcome_that_cannot_be_recorded_leaves_the_document_in_doubt(
         cursor.execute("ALTER TABLE messaging_event RENAME TO gone")
     try:
         engine.run()
-        eventually(lambda: any(r.message == "outcome not recorded" for r in caplog.records))
+        eventually(lambda: any(r.getMessage() == "outcome not recorded" for r in caplog.records))
     finally:
         with connection.cursor() as cursor:
             cursor.execute("ALTER TABLE gone RENAME TO messaging_event")

@@ -327,7 +327,7 @@ def test_one_trigger_that_cannot_be_claimed_for_keeps_no_other_from_its_document
     others = arrive(partner, "a2", "a3")
     work()
     assert states(*others) == ["completed", "completed"]
-    assert {record.trigger for record in caplog.records if record.message == "claim failed"} == {str(broken.pk)}
+    assert {record.trigger for record in caplog.records if record.getMessage() == "claim failed"} == {str(broken.pk)}
 
 
 # --- what people decide ---

@@ -205,7 +205,7 @@ def test_a_transport_that_breaks_stops_nobody(engine: Engine, caplog: pytest.Log
         message = submit(healthy)
         assert engine.run() == 7
         eventually(reached("awaiting_ack", message))
-        eventually(lambda: len([r for r in caplog.records if r.message == "outcome not recorded"]) == 6)
+        eventually(lambda: len([r for r in caplog.records if r.getMessage() == "outcome not recorded"]) == 6)
         later = submit(healthy, semantics="BestEffort")
         assert engine.run() == 1
         eventually(reached("sent", later))
@@ -219,7 +219,7 @@ def test_an_outcome_that_cannot_be_recorded_is_left_to_the_lease(
     broken = ValueError("a mistake of ours")
     with link(), mock.patch("messaging.engine.recording._record_pairs", side_effect=broken):
         engine.run()
-        eventually(lambda: any(r.message == "outcome not recorded" for r in caplog.records))
+        eventually(lambda: any(r.getMessage() == "outcome not recorded" for r in caplog.records))
     assert state(message) == "sending"
     Pair.objects.update(due_at="2020-01-01T00:00:00Z")
     with link() as wire:
@@ -257,7 +257,7 @@ def test_an_unknown_transport_is_an_error_of_ours_and_stops_nobody(
     submit(partner_side())
     with mock.patch.dict("messaging.transports.BY_NAME", clear=True):
         assert engine.run() == 1
-        eventually(lambda: any(r.message == "outcome not recorded" for r in caplog.records))
+        eventually(lambda: any(r.getMessage() == "outcome not recorded" for r in caplog.records))
 
 
 def test_closing_lets_what_is_under_way_finish() -> None:

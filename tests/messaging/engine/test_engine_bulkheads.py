@@ -346,7 +346,7 @@ def test_refusals_that_cannot_be_recorded_are_left_to_their_leases(
     with link():
         assert engine.run() == 1
     assert state(message) == "sending"
-    assert [r.message for r in caplog.records if r.levelname == "ERROR"] == ["outcome not recorded"]
+    assert [r.getMessage() for r in caplog.records if r.levelname == "ERROR"] == ["outcome not recorded"]
     engine.close()
 
 
