@@ -109,7 +109,7 @@ class Plans:
     def _wrong(self, node: dict[str, Any], sql: str, sorting: bool, whole: Collection[str]) -> Iterator[str]:
         table = node.get("Relation Name", "")
         # Looked for in the whole table of pairs, so that no message writes into an index of it.
-        is_pair = table == "messaging_pair" and re.search(r"due_at <= |p\.transmission_id = u\.id", sql)
+        is_pair = table == "messaging_pair" and re.search(r"due_at\"? <= |p\.transmission_id = u\.id", sql)
         if node["Node Type"] == "Seq Scan" and table not in whole and self._is_big(table) and not is_pair:
             yield f"reads all of {table}"
         below: list[dict[str, Any]] = node.get("Plans", [])
