@@ -76,7 +76,7 @@ def refresh(*, at_once: bool = False) -> None:
 
 def core_of(row: Circuit) -> core.Circuit:
     """The row as the decision table knows it."""
-    return core.Circuit(State(row.state), row.failures, row.opened_at, row.retry_at, row.opened_times)
+    return core.Circuit(State(row.state), row.failures, row.silent_since, row.opened_at, row.retry_at, row.opened_times)
 
 
 def server_of_job(job: Job) -> str:
@@ -164,7 +164,7 @@ def record(outcomes: Sequence[tuple[Job, Receipt]], now: datetime) -> list[Event
     No query unless something changes: a server failed, or one answered that has a row.
     """
     known = _known
-    seen: dict[str, list[tuple[Seen, Receipt]]] = {}
+    seen: dict[str, list[tuple[Seen, datetime, Receipt]]] = {}
     tried_for: dict[str, uuid.UUID] = {}
     for job, receipt in outcomes:
         what = core.seen(ok=receipt.ok, status=receipt.status, cause=receipt.cause)
@@ -173,7 +173,7 @@ def record(outcomes: Sequence[tuple[Job, Receipt]], now: datetime) -> list[Event
         server = server_of_job(job)
         if what is None or _is_known(what, known.rows.get(server)):
             continue
-        seen.setdefault(server, []).append((what, receipt))
+        seen.setdefault(server, []).append((what, now - _waited(job, receipt), receipt))
         if job.pair_id is not None:
             tried_for[server] = job.pair_id
     if not seen:
@@ -184,8 +184,8 @@ def record(outcomes: Sequence[tuple[Job, Receipt]], now: datetime) -> list[Event
     for row in _locked(sorted(seen), now):
         before = circuit = core_of(row)
         row.pair_id = tried_for.get(row.address, row.pair_id)
-        for what, receipt in seen[row.address]:
-            after = core.step(circuit, what, now)
+        for what, began, receipt in seen[row.address]:
+            after = core.step(circuit, what, now, began=began)
             if after is not circuit and what is not Seen.REACHED and receipt.cause in core.UNREACHABLE:
                 row.cause, row.detail = receipt.cause, receipt.detail[:1000]
             circuit = after
@@ -199,6 +199,12 @@ def record(outcomes: Sequence[tuple[Job, Receipt]], now: datetime) -> list[Event
         Circuit.objects.filter(pk__in=gone).delete()
     transaction.on_commit(lambda: _note(known, changed, gone))
     return written
+
+
+def _waited(job: Job, receipt: Receipt) -> timedelta:
+    """How long an attempt that ran into a time limit has waited for the server, at least."""
+    limits = {"connect_timeout": job.parcel.connect_timeout, "read_timeout": job.parcel.read_timeout}
+    return timedelta(seconds=limits.get(receipt.cause, 0))
 
 
 def heard(server: str) -> None:
@@ -241,6 +247,7 @@ def _locked(servers: list[str], now: datetime) -> list[Circuit]:
 def _put(row: Circuit, circuit: core.Circuit, now: datetime) -> None:
     row.state = circuit.state.value
     row.failures, row.opened_times = circuit.failures, circuit.waits
+    row.silent_since = circuit.silent_since
     row.opened_at, row.retry_at, row.updated_at = circuit.opened_at, circuit.retry_at, now
     row.save(update_fields=[field.attname for field in Circuit._meta.concrete_fields if not field.primary_key])
 
@@ -410,7 +417,7 @@ def _open(pair_id: uuid.UUID, row: Circuit, now: datetime) -> None:
         seen = Incident.objects.filter(cause=cause, pair=pair)
         if seen.exclude(state=IncidentState.RESOLVED).exists() or seen.filter(resolved_at__gte=row.opened_at).exists():
             return  # another worker's round was faster, or a person knows of this outage already
-        detail = f"{row.address} has not been reached since {row.opened_at:%Y-%m-%d %H:%M:%S} UTC ({row.cause})."
+        detail = f"{row.address} has not been reached since {row.silent_since or row.opened_at:%Y-%m-%d %H:%M:%S} UTC ({row.cause})."
         _, opened = incidents.incident_open(pair=pair, cause=cause, now=now, detail=f"{detail} {row.detail}".strip())
         events.write(opened)
 

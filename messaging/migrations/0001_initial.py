@@ -910,6 +910,7 @@ class Migration(migrations.Migration):
                 ('address', models.CharField(max_length=500, primary_key=True, serialize=False)),
                 ('state', models.CharField(choices=[('closed', 'Closed: it is used'), ('open', 'Open: sending to it is stopped for a while')], default='closed', help_text='`closed`: failures are counted, and it is used like any other. `open`: sending to it is stopped.', max_length=10)),
                 ('failures', models.PositiveIntegerField(default=0, help_text='In a row.')),
+                ('silent_since', models.DateTimeField(blank=True, help_text='When the first of the failures in a row began: nothing has answered since.', null=True)),
                 ('opened_at', models.DateTimeField(blank=True, help_text='Since when sending to it is stopped.', null=True)),
                 ('retry_at', models.DateTimeField(blank=True, help_text='When one attempt is let through; while that one is under way, when it is given up.', null=True)),
                 ('opened_times', models.PositiveIntegerField(default=0, help_text='In a row; each wait is longer.')),

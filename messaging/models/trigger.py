@@ -315,6 +315,9 @@ class Circuit(models.Model):
         help_text="`closed`: failures are counted, and it is used like any other. `open`: sending to it is stopped.",
     )
     failures = models.PositiveIntegerField(default=0, help_text="In a row.")
+    silent_since = models.DateTimeField(
+        null=True, blank=True, help_text="When the first of the failures in a row began: nothing has answered since."
+    )
     opened_at = models.DateTimeField(null=True, blank=True, help_text="Since when sending to it is stopped.")
     retry_at = models.DateTimeField(
         null=True,

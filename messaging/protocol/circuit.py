@@ -1,8 +1,9 @@
 """Whether a server is tried at all: a circuit breaker below transport recovery (spec 1, 2.5.4).
 
 Pure: `step(circuit, seen, now, policy)` is what one outcome changes, `verdict(circuit, now)` what the next attempt may
-do. A server that could not be reached several times in a row is left alone for a while; then one attempt is let through
-as a probe, and everybody waits for what becomes of it. Any answer, a refusal too, shows that the server is there.
+do. A server that could not be reached several times in a row, over some seconds, is left alone for a while; then one
+attempt is let through as a probe, and everybody waits for what becomes of it. Any answer, a refusal too, shows that the
+server is there.
 """
 
 from __future__ import annotations
@@ -38,24 +39,29 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """So many `failures` in a row open it. It is tried again after `first_wait` seconds, then each time after a quarter
-    of the time that it has been away, up to `longest`: whoever comes back is found soon, measured by the outage.
+    """So many `failures` in a row open it, once it has been silent for `silence` seconds: a link that loses one request
+    in five loses three in a row every few seconds, and is no reason to stop everybody. It is tried again after
+    `first_wait` seconds, then each time after a quarter of the time that it has been away, up to `longest`: whoever
+    comes back is found soon, measured by the outage.
     """
 
     failures: int = 3  # as many as one message makes by the usual transport recovery
+    silence: float = 3
     first_wait: float = 3
     longest: float = 60
 
 
 @dataclass(frozen=True, slots=True)
 class Circuit:
-    """One server. `opened_at`: since when it is left alone. `waits`: how often in a row it was.
+    """One server. `silent_since`: when the first of its failures in a row began. `opened_at`: since when it is left
+    alone. `waits`: how often in a row it was.
 
     `retry_at`: when one attempt is let through; while a probe is under way, when its word is no longer waited for.
     """
 
     state: State = State.CLOSED
     failures: int = 0
+    silent_since: datetime | None = None
     opened_at: datetime | None = None
     retry_at: datetime | None = None
     waits: int = 0
@@ -109,7 +115,7 @@ def wait(away: timedelta, policy: Policy = POLICY) -> timedelta:
     return min(timedelta(seconds=policy.longest), max(timedelta(seconds=policy.first_wait), away / 4))
 
 
-def _open(circuit: Circuit, now: datetime, policy: Policy) -> Circuit:
+def _open(circuit: Circuit, began: datetime, now: datetime, policy: Policy) -> Circuit:
     opened_at = circuit.opened_at or now
     return replace(
         circuit,
@@ -122,25 +128,27 @@ def _open(circuit: Circuit, now: datetime, policy: Policy) -> Circuit:
     )
 
 
-def _count(circuit: Circuit, now: datetime, policy: Policy) -> Circuit:
-    if circuit.failures + 1 >= policy.failures:
-        return _open(circuit, now, policy)
+def _count(circuit: Circuit, began: datetime, now: datetime, policy: Policy) -> Circuit:
+    since = min(circuit.silent_since or began, began)
+    circuit = replace(circuit, silent_since=since)
+    if circuit.failures + 1 >= policy.failures and now - since >= timedelta(seconds=policy.silence):
+        return _open(circuit, began, now, policy)
     return replace(circuit, failures=circuit.failures + 1)
 
 
-def _close(circuit: Circuit, now: datetime, policy: Policy) -> Circuit:
+def _close(circuit: Circuit, began: datetime, now: datetime, policy: Policy) -> Circuit:
     return UNTOUCHED
 
 
-def _keep(circuit: Circuit, now: datetime, policy: Policy) -> Circuit:
+def _keep(circuit: Circuit, began: datetime, now: datetime, policy: Policy) -> Circuit:
     return circuit
 
 
-def _try_now(circuit: Circuit, now: datetime, policy: Policy) -> Circuit:
+def _try_now(circuit: Circuit, began: datetime, now: datetime, policy: Policy) -> Circuit:
     return replace(circuit, retry_at=now, waits=0)
 
 
-Move = Callable[[Circuit, datetime, Policy], Circuit]
+Move = Callable[[Circuit, datetime, datetime, Policy], Circuit]  # when the attempt began, and now
 
 # Every state has a row, every row a cell for all that can happen.
 TABLE: Mapping[State, Mapping[Seen, Move]] = {
@@ -157,15 +165,20 @@ TABLE: Mapping[State, Mapping[Seen, Move]] = {
         # Begun before it opened, or the last try of a message: neither says more than is known, nor moves the probe.
         Seen.UNREACHABLE: _keep,
         Seen.PROBE_FAILED: _open,
-        Seen.PROBE_WITHOUT_WORD: lambda circuit, now, policy: replace(circuit, retry_at=now),
+        Seen.PROBE_WITHOUT_WORD: lambda circuit, began, now, policy: replace(circuit, retry_at=now),
         Seen.RESET: _try_now,
     },
 }
 
 
-def step(circuit: Circuit, seen: Seen, now: datetime, policy: Policy = POLICY) -> Circuit:
-    """The circuit after what was seen; the same one when nothing changes."""
-    return TABLE[circuit.state][seen](circuit, now, policy)
+def step(
+    circuit: Circuit, seen: Seen, now: datetime, policy: Policy = POLICY, *, began: datetime | None = None
+) -> Circuit:
+    """The circuit after what was seen of an attempt that `began` then (None = now); the same one when nothing changes.
+
+    An attempt that ran into a time limit has waited for the server all that time.
+    """
+    return TABLE[circuit.state][seen](circuit, began or now, now, policy)
 
 
 def verdict(circuit: Circuit, now: datetime) -> Verdict:

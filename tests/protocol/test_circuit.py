@@ -30,8 +30,9 @@ from messaging.protocol.circuit import (
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 EARLIER = NOW - timedelta(seconds=90)
-COUNTING = Circuit(failures=2)
-OPEN = Circuit(State.OPEN, failures=7, opened_at=EARLIER, retry_at=NOW, waits=3)
+SILENT_SINCE = NOW - timedelta(seconds=3)
+COUNTING = Circuit(failures=2, silent_since=SILENT_SINCE)
+OPEN = Circuit(State.OPEN, failures=7, silent_since=EARLIER, opened_at=EARLIER, retry_at=NOW, waits=3)
 
 
 def after(seconds: float) -> datetime:
@@ -47,21 +48,43 @@ def test_every_state_has_a_cell_for_all_that_can_happen() -> None:
     ("circuit", "what", "expected"),
     [
         (UNTOUCHED, Seen.REACHED, UNTOUCHED),
-        (UNTOUCHED, Seen.UNREACHABLE, Circuit(failures=1)),
+        (UNTOUCHED, Seen.UNREACHABLE, Circuit(failures=1, silent_since=NOW)),
         (COUNTING, Seen.REACHED, UNTOUCHED),
-        (COUNTING, Seen.UNREACHABLE, Circuit(State.OPEN, 3, NOW, after(3), 1)),
-        (COUNTING, Seen.PROBE_FAILED, Circuit(State.OPEN, 3, NOW, after(3), 1)),
+        (COUNTING, Seen.UNREACHABLE, Circuit(State.OPEN, 3, SILENT_SINCE, NOW, after(3), 1)),
+        (COUNTING, Seen.PROBE_FAILED, Circuit(State.OPEN, 3, SILENT_SINCE, NOW, after(3), 1)),
         (COUNTING, Seen.PROBE_WITHOUT_WORD, COUNTING),
         (COUNTING, Seen.RESET, UNTOUCHED),
         (OPEN, Seen.REACHED, UNTOUCHED),
         (OPEN, Seen.UNREACHABLE, OPEN),
-        (OPEN, Seen.PROBE_FAILED, Circuit(State.OPEN, 8, EARLIER, after(22.5), 4)),
+        (OPEN, Seen.PROBE_FAILED, Circuit(State.OPEN, 8, EARLIER, EARLIER, after(22.5), 4)),
         (take_probe(OPEN, NOW, 55), Seen.PROBE_WITHOUT_WORD, OPEN),
-        (OPEN, Seen.RESET, Circuit(State.OPEN, 7, EARLIER, NOW, 0)),
+        (OPEN, Seen.RESET, Circuit(State.OPEN, 7, EARLIER, EARLIER, NOW, 0)),
     ],
 )
 def test_every_cell(circuit: Circuit, what: Seen, expected: Circuit) -> None:
     assert step(circuit, what, NOW) == expected
+
+
+def test_any_number_of_failures_within_three_seconds_is_no_reason_to_stop_everybody() -> None:
+    """A link that loses one request in five loses three in a row every few seconds."""
+    circuit = UNTOUCHED
+    for tenths in range(30):
+        circuit = step(circuit, Seen.UNREACHABLE, after(tenths / 10))
+    assert (circuit.state, circuit.failures) == (State.CLOSED, 30)
+    assert step(circuit, Seen.UNREACHABLE, after(3)).state is State.OPEN
+
+
+def test_one_failure_long_ago_is_not_enough_either() -> None:
+    circuit = step(UNTOUCHED, Seen.UNREACHABLE, EARLIER)
+    assert step(circuit, Seen.UNREACHABLE, NOW).state is State.CLOSED
+
+
+def test_an_attempt_has_waited_since_it_began() -> None:
+    circuit = UNTOUCHED
+    for _ in range(3):
+        assert circuit.state is State.CLOSED
+        circuit = step(circuit, Seen.UNREACHABLE, NOW, began=after(-5))
+    assert (circuit.state, circuit.silent_since, circuit.opened_at) == (State.OPEN, after(-5), NOW)
 
 
 def test_a_server_is_left_alone_for_longer_each_time_and_never_longer_than_agreed() -> None:
@@ -71,7 +94,7 @@ def test_a_server_is_left_alone_for_longer_each_time_and_never_longer_than_agree
 
 @given(st.floats(0, 86400))
 def test_whoever_comes_back_is_found_after_a_quarter_of_the_outage_at_most(away: float) -> None:
-    circuit = replace(UNTOUCHED, failures=2)
+    circuit = COUNTING
     back, circuit = after(away), step(circuit, Seen.UNREACHABLE, NOW)
     while circuit.retry_at is not None and circuit.retry_at < back:
         circuit = step(circuit, Seen.PROBE_FAILED, circuit.retry_at)
@@ -126,27 +149,42 @@ def test_people_are_told_what_each_cause_means() -> None:
 
 
 EVENTS = st.lists(st.tuples(st.sampled_from(Seen), st.floats(0, 120)), max_size=60)
-POLICIES = st.builds(Policy, failures=st.integers(1, 6), first_wait=st.floats(0.5, 20), longest=st.floats(20, 100))
+POLICIES = st.builds(
+    Policy,
+    failures=st.integers(1, 6),
+    silence=st.floats(0, 30),
+    first_wait=st.floats(0.5, 20),
+    longest=st.floats(20, 100),
+)
 
 
 @given(EVENTS, POLICIES)
 def test_whatever_happens(happened: list[tuple[Seen, float]], policy: Policy) -> None:
     circuit, now, failures = UNTOUCHED, NOW, 0
+    since: datetime | None = None
     for what, seconds in happened:
         now += timedelta(seconds=seconds)
         before, circuit = circuit, step(circuit, what, now, policy)
         failed = what in (Seen.UNREACHABLE, Seen.PROBE_FAILED)
         failures = failures + 1 if failed else 0 if what in (Seen.REACHED, Seen.RESET) else failures
+        if not failures:
+            since = None
+        elif failed:
+            since = since or now
         # Open means: enough failures in a row, since when, and until when, which is never far away.
         if circuit.state is State.OPEN:
             assert circuit.failures >= policy.failures
             assert circuit.opened_at is not None and circuit.opened_at <= now
+            assert circuit.silent_since is not None
+            assert circuit.opened_at - circuit.silent_since >= timedelta(seconds=policy.silence)
             assert circuit.retry_at is not None
             assert circuit.retry_at - now <= timedelta(seconds=max(policy.longest, policy.first_wait))
             assert verdict(circuit, max(now, circuit.retry_at)) is Verdict.PROBE
         else:
-            assert circuit.failures == failures < policy.failures
-            assert circuit == Circuit(failures=failures)
+            assert (
+                failures < policy.failures or (since and now - since < timedelta(seconds=policy.silence)) or not failed
+            )
+            assert circuit == Circuit(failures=failures, silent_since=since)
             assert verdict(circuit, now) is Verdict.SEND
         # Only failures open it, only an answer closes it, and a straggler moves nothing.
         if (before.state, circuit.state) == (State.CLOSED, State.OPEN):

@@ -353,8 +353,18 @@ class CircuitSerializer(RowSerializer):
     class Meta:
         model = Circuit
         fields = (
-            *("id", "server", "state", "failures", "cause", "cause_documentation", "detail", "opened_at", "retry_at"),
-            *("partners", "updated_at"),
+            *(
+                "id",
+                "server",
+                "state",
+                "failures",
+                "silent_since",
+                "cause",
+                "cause_documentation",
+                "detail",
+                "opened_at",
+            ),
+            *("retry_at", "partners", "updated_at"),
         )
 
     @extend_schema_field(serializers.ListField(child=serializers.CharField()))

@@ -291,7 +291,7 @@ def circuits(rows: Iterable[CircuitRow], *, operates: bool) -> dict[str, Any]:
         Column(_("What"), _trouble),
         Column(
             _("Since"),
-            lambda row: ago(row.circuit.opened_at if row.is_open else row.circuit.updated_at),
+            lambda row: ago(row.circuit.silent_since or row.circuit.updated_at),
             "nowrap",
             zoned=True,
         ),

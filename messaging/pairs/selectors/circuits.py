@@ -53,7 +53,7 @@ def circuit(circuit_id: str) -> Circuit:
 def rows(found: Iterable[Circuit]) -> list[CircuitRow]:
     """What is open first, the longest first. No query."""
     names = _names_by_server()
-    ordered = sorted(found, key=lambda row: (row.state != CircuitState.OPEN, row.opened_at or row.updated_at))
+    ordered = sorted(found, key=lambda row: (row.state != CircuitState.OPEN, row.silent_since or row.updated_at))
     return [CircuitRow(row, names.get(row.address, ())) for row in ordered]
 
 

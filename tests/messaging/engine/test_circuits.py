@@ -72,9 +72,12 @@ def plain(partner: PartnerSide, count: int) -> list[Job]:
 
 
 def opened(partner: PartnerSide) -> None:
-    """Its server could not be reached three times."""
+    """Its server could not be reached three times in three seconds."""
+    jobs = plain(partner, 3)
     with link(REFUSED):
-        attempt(*plain(partner, 3))
+        attempt(*jobs[:2])
+        Circuit.objects.filter(pk=server(partner)).update(silent_since=clock.now() - timedelta(seconds=3))
+        attempt(jobs[2])
 
 
 def another(partner: PartnerSide) -> PartnerSide:
@@ -111,22 +114,40 @@ def test_servers_are_known_by_scheme_host_and_port(
 # ---- counting and opening ----
 
 
-def test_three_failures_in_a_row_open_it(time: FrozenClock) -> None:
+def test_failures_in_a_row_for_three_seconds_open_it(time: FrozenClock) -> None:
     partner = partner_side()
     with link(REFUSED):
-        attempt(*plain(partner, 2))
+        attempt(*plain(partner, 4))
+        time.move(2.9)
+        attempt(*plain(partner, 1))
         row = circuit(partner)
         assert row is not None
-        assert (row.state, row.failures, row.cause) == ("closed", 2, "connect_refused")
+        assert (row.state, row.failures, row.cause, row.silent_since) == ("closed", 5, "connect_refused", AT)
         assert not Event.objects.filter(type__startswith="circuit.").exists()
+        time.move(0.1)
         attempt(*plain(partner, 1))
     row = circuit(partner)
     assert row is not None
-    assert (row.state, row.failures, row.opened_at, row.retry_at) == ("open", 3, AT, AT + timedelta(seconds=3))
+    opened_at = AT + timedelta(seconds=3)
+    assert (row.state, row.failures, row.silent_since, row.opened_at) == ("open", 6, AT, opened_at)
+    assert row.retry_at == opened_at + timedelta(seconds=3)
     event = Event.objects.get(type="circuit.opened")
     assert event.data["server"] == server(partner)
-    assert (event.data["cause"], event.data["failures"]) == ("connect_refused", 3)
-    assert event.data["retry_at"] == "2026-05-01T12:00:03+00:00"
+    assert (event.data["cause"], event.data["failures"]) == ("connect_refused", 6)
+    assert event.data["retry_at"] == "2026-05-01T12:00:06+00:00"
+
+
+@pytest.mark.parametrize("cause", ["read_timeout", "connect_timeout"])
+def test_an_attempt_that_ran_into_a_time_limit_has_waited_that_long(cause: str, time: FrozenClock) -> None:
+    partner = partner_side()
+    with link(replace(LOST, cause=cause)):
+        attempt(*plain(partner, 2))
+        assert selectors.open_count() == 0
+        attempt(*plain(partner, 1))
+    row = circuit(partner)
+    assert row is not None and row.silent_since is not None
+    limit = partner.terms.read_timeout if cause == "read_timeout" else partner.terms.connect_timeout
+    assert (row.state, row.opened_at, row.silent_since) == ("open", AT, AT - timedelta(seconds=limit))
 
 
 def test_an_answer_in_between_ends_the_count(time: FrozenClock) -> None:
@@ -549,7 +570,7 @@ def test_a_server_of_terms_that_are_over_is_known_by_the_pair_that_it_was_tried_
     partner = partner_side()
     jobs = plain(partner, 3)
     elsewhere = [replace(job, parcel=replace(job.parcel, address="https://old.example/msh")) for job in jobs]
-    with link(REFUSED):
+    with link(LOST):
         attempt(*elsewhere)
     row = Circuit.objects.get()
     assert row.address == "https://old.example:443" and row.pair == partner.outbound
