@@ -144,7 +144,7 @@ def _begin(**kwargs: object) -> None:
         tasks,
         presence=engine.presence,
         first=_first,
-        look=lambda: look(engine.presence.number),
+        look=lambda: look(engine.presence.number, ahead=settings.RMHUB_SWEEP_SECONDS),
         every=settings.RMHUB_SWEEP_SECONDS,
         at_most_every=AT_MOST_EVERY,
     )

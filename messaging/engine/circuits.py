@@ -417,7 +417,8 @@ def _open(pair_id: uuid.UUID, row: Circuit, now: datetime) -> None:
         seen = Incident.objects.filter(cause=cause, pair=pair)
         if seen.exclude(state=IncidentState.RESOLVED).exists() or seen.filter(resolved_at__gte=row.opened_at).exists():
             return  # another worker's round was faster, or a person knows of this outage already
-        detail = f"{row.address} has not been reached since {row.silent_since or row.opened_at:%Y-%m-%d %H:%M:%S} UTC ({row.cause})."
+        since = row.silent_since or row.opened_at
+        detail = f"{row.address} has not been reached since {since:%Y-%m-%d %H:%M:%S} UTC ({row.cause})."
         _, opened = incidents.incident_open(pair=pair, cause=cause, now=now, detail=f"{detail} {row.detail}".strip())
         events.write(opened)
 

@@ -1,11 +1,15 @@
-"""One look for all kinds of work: a single statement that says which tasks have something to do.
+"""One look for all kinds of work: a single statement that says which tasks have something to do, and when.
 
 Each worker asks it once every `RMHUB_SWEEP_SECONDS`, so that a hub that has nothing to do does next to nothing. It may
 say too much (what a task then passes over costs one look), never too little: each condition is that of a task's own
-claim, by the same partial index.
+claim, by the same partial index. Timers of messages are seen ahead, until the next look: a repeat that is agreed for
+one second goes out after one second, and not after up to two.
 """
 
 from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import timedelta
 
 from django.db import connection
 
@@ -66,13 +70,39 @@ CONDITIONS = {
     dispatch.SEAL: "EXISTS (SELECT FROM messaging_auditentry WHERE number IS NULL)",
 }
 
-_LOOK = "SELECT " + ", ".join(f"({condition})" for condition in CONDITIONS.values())
+# Task -> whose due_at says when it has something to do.
+_TIMERS = {
+    dispatch.SEND: (
+        "messaging_pair WHERE gate = 'open' AND direction = 'out' AND",
+        "messaging_signal WHERE",
+        "messaging_message WHERE",
+        "messaging_incomingstream WHERE",
+    )
+}
 
 
-def look(worker: int) -> list[str]:
-    """The tasks that have something to do, as seen by this worker. Raises django.db.Error."""
+def _timer(rows: str) -> str:
+    column = "order_ack_due_at" if "incomingstream" in rows else "due_at"
+    return f"(SELECT min({column}) FROM {rows} {column} > %(now)s AND {column} <= %(until)s)"  # noqa: S608
+
+
+def _when(task: str) -> str:
+    timers = ", ".join(map(_timer, _TIMERS.get(task, ())))
+    later = f"ELSE LEAST({timers})" if timers else ""
+    return f"CASE WHEN {CONDITIONS[task]} THEN %(now)s::timestamptz {later} END"
+
+
+_LOOK = "SELECT " + ", ".join(map(_when, CONDITIONS))
+
+
+def look(worker: int, *, ahead: float = 0.0) -> Mapping[str, float]:
+    """The tasks that have something to do within the next `ahead` seconds, as seen by this worker, and in how many.
+
+    Raises django.db.Error.
+    """
     now = clock.now()
+    known = {"now": now, "until": now + timedelta(seconds=ahead), "worker": worker, "missing": now - MISSING_AFTER}
     with connection.cursor() as cursor:
-        cursor.execute(_LOOK, {"now": now, "worker": worker, "missing": now - MISSING_AFTER})
+        cursor.execute(_LOOK, known)
         found = cursor.fetchone()
-    return [task for task, is_due in zip(CONDITIONS, found, strict=True) if is_due]
+    return {task: (at - now).total_seconds() for task, at in zip(CONDITIONS, found, strict=True) if at is not None}

@@ -1,8 +1,8 @@
 """The worker's own clock: what is due is looked for although nobody wakes it.
 
-Submissions and answers wake workers through the broker. Once a second a worker looks what is due (`engine.looking`),
-and runs it. A task that was neither woken nor due for as long as its interval is run too, so that whatever the look
-should pass over is at most a little later than that, without a broker and without beat.
+Submissions and answers wake workers through the broker. Once a second a worker looks what is due until its next look
+(`engine.looking`), and runs it at its time. A task that was neither woken nor due for as long as its interval is run
+too, so that whatever the look should pass over is at most a little later than that, without a broker and without beat.
 """
 
 from __future__ import annotations
@@ -41,7 +41,8 @@ class Sweeper:
     """Holds the presence of this process and runs its tasks at their intervals. One a worker.
 
     `first`: done once, before anything else, as soon as the database answers. `look`: the tasks that have something to
-    do, asked every so many seconds; `at_most_every`: tasks that are not run more often than that, whatever it says.
+    do, and in how many seconds, asked every so many seconds; `at_most_every`: tasks that are not run more often than
+    that, whatever it says.
     """
 
     def __init__(
@@ -50,7 +51,7 @@ class Sweeper:
         *,
         presence: WorkerLock,
         first: Callable[[], object] = lambda: None,
-        look: Callable[[], Collection[str]] = lambda: (),
+        look: Callable[[], Mapping[str, float]] = dict,
         every: float = 1.0,
         at_most_every: Mapping[str, float] = MappingProxyType({}),
     ) -> None:
@@ -61,6 +62,7 @@ class Sweeper:
         self._every = every
         self._at_most_every = at_most_every
         self._looked_at = float("-inf")
+        self._due_at: dict[str, float] = {}  # as the last look said (monotonic)
         self._over = threading.Event()
         self._lock = threading.Lock()
         self._away_since: float | None = None
@@ -136,20 +138,23 @@ class Sweeper:
                         continue
                     turn.running, turn.begun = True, now
                 self._pool.submit(self._run, name, turn)
-            pause = min(1.0, max(0.05, self._looked_at + self._every - time.monotonic()))
+            then = min([self._looked_at + self._every, *self._due_at.values()])
+            pause = min(1.0, max(0.01, then - time.monotonic()))
         connection.close()
 
     def _due(self) -> Collection[str]:
-        """What the look says, when it is time for one."""
-        if time.monotonic() - self._looked_at < self._every:
-            return ()
-        self._looked_at = time.monotonic()
-        try:
-            return self._look()
-        except Error:
-            return ()  # the presence says that the database is away
-        finally:
-            connection.close()
+        """Tasks whose time has come, as the last look says; it looks again when it is time for that."""
+        if (now := time.monotonic()) - self._looked_at >= self._every:
+            self._looked_at = now
+            try:
+                self._due_at = {name: now + seconds for name, seconds in self._look().items()}
+            except Error:
+                self._due_at = {}  # the presence says that the database is away
+            finally:
+                connection.close()
+        due = {name for name, at in self._due_at.items() if at <= time.monotonic()}
+        self._due_at = {name: at for name, at in self._due_at.items() if name not in due}
+        return due
 
     def _run(self, name: str, turn: _Turn) -> None:
         try:

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from messaging.pipeline.driver import Context
 
 BATCH_ROWS = 500_000
+SNAPSHOTS = 10  # that are taken at most until one is held up by nothing that is over
 PARSED = 4 * 1024 * 1024  # bytes of CSV that become rows at once
 STEPS = (
     "state_read",
@@ -186,8 +187,8 @@ def _batch(
         files.extend(part.close())
 
     try:
-        with reader.transaction():
-            batch = _range(reader, state.extracted_through, cuts)
+        with _snapshot(reader) as horizon:
+            batch = _range(reader, state.extracted_through, horizon, cuts)
             step("snapshot_taken")
             for entity in CHANGING:
                 if batch.begin < batch.end:
@@ -215,14 +216,27 @@ def _batch(
     return files, batch.last
 
 
-def _range(reader: Connection, begin: int, cuts: Cuts) -> _Batch:
+@contextlib.contextmanager
+def _snapshot(reader: Connection) -> Iterator[int]:
+    """One snapshot for all that is read of a batch, and its first transaction that may be under way.
+
+    Another one when that has ended meanwhile: what lies behind it would have to be read again next time.
+    """
+    for tries_left in range(SNAPSHOTS - 1, -1, -1):
+        with reader.transaction():
+            # The first statement: this is the snapshot that the rows are read in.
+            horizon, ended = reader.execute(HORIZON).fetchone() or (0, False)
+            if ended and tries_left:
+                continue
+            yield horizon
+            return
+
+
+def _range(reader: Connection, begin: int, horizon: int, cuts: Cuts) -> _Batch:
     """Where the batch ends: before the first transaction that may be under way, or where it is large enough."""
+    # One of another database may be passed over by one extract and not by the next.
+    horizon = max(horizon, begin)
     with reader.cursor() as cursor:
-        cursor.execute(HORIZON)  # the first statement: this is the snapshot that the rows are read in
-        horizon, _ = cursor.fetchone() or (0, False)
-        # A transaction of another database that ended since the snapshot is passed over by one extract and not by the
-        # next. There is no second look at it in one snapshot: what lies behind it is read again next time.
-        horizon = max(horizon, begin)
         end = cuts.after(begin, horizon, cursor)
     return _Batch(begin, end, end == horizon)
 

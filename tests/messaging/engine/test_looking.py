@@ -5,6 +5,8 @@ What it says of jobs, monitors, notifications and seals is tested where these ar
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 import pytest
 from django.conf import settings
 
@@ -13,10 +15,11 @@ from messaging.engine import looking
 from messaging.engine.claiming import claim_due
 from messaging.engine.missing import MISSING_AFTER
 from messaging.journal.audit import SYSTEM
-from messaging.models import NotificationCursor, Pair, Transmission, Worker
+from messaging.models import NotificationCursor, Pair, Signal, Transmission, Worker
 from messaging.notifications.services import notifying, webhooks
 from messaging.overview.services import traffic_hours
 from rmhub import clock
+from rmhub.clock import frozen
 from tests.messaging.deliveries.documents import make_queue
 from tests.messaging.deliveries.stage import arrive, claim, make_trigger
 from tests.messaging.factories import partner_side, submit
@@ -45,7 +48,7 @@ def test_an_idle_hub_has_nothing_to_do() -> None:
         traffic_hours.count_due()
         notifying.notify_due()
     tasks.audit_seal()
-    assert looking.look(W) == []
+    assert looking.look(W, ahead=60) == {}
 
 
 def test_what_waits_to_be_sent_is_found_while_it_may_go() -> None:
@@ -60,6 +63,24 @@ def test_what_waits_to_be_sent_is_found_while_it_may_go() -> None:
     once.delete()
     partner.send(partner.message(1))
     assert sends()
+
+
+def test_a_timer_that_runs_out_before_the_next_look_is_seen_ahead() -> None:
+    with frozen(clock.now()) as time:
+        partner = partner_side()
+        partner.send(partner.message(1))
+        Signal.objects.update(due_at=clock.now() + timedelta(seconds=0.9))
+        assert looking.look(W, ahead=1)[dispatch.SEND] == 0.9
+        Pair.objects.filter(pk=partner.outbound.pk).update(due_at=clock.now() + timedelta(seconds=0.5))
+        assert looking.look(W, ahead=1)[dispatch.SEND] == 0.5
+        assert not sends()
+        time.move(0.5)
+        assert looking.look(W, ahead=1)[dispatch.SEND] == 0
+        Signal.objects.all().delete()
+        Pair.objects.filter(pk=partner.outbound.pk).update(gate="paused", due_at=clock.now() + timedelta(seconds=0.5))
+        assert dispatch.SEND not in looking.look(W, ahead=1), "it does not go then"
+        Pair.objects.filter(pk=partner.outbound.pk).update(gate="open", due_at=clock.now() + timedelta(seconds=1.5))
+        assert dispatch.SEND not in looking.look(W, ahead=1), "there is another look before"
 
 
 def test_what_is_claimed_is_found_when_its_worker_is_dead_or_misses_it() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -46,6 +47,23 @@ def test_x24_what_nobody_wakes_is_run_by_the_worker_itself() -> None:
     assert runs.count(100) == 1
 
 
+def test_what_the_look_sees_ahead_is_run_at_its_time() -> None:
+    """Long before the next look, and not before its time."""
+    runs: list[str] = []
+    begun = time.monotonic()
+    work: Tasks = {name: (3600.0, lambda name=name: runs.append(name)) for name in ("soon", "later")}  # type: ignore[misc]
+    sweeper = Sweeper(work, presence=leases.WorkerLock(), look=lambda: {"soon": 0.3, "later": 3000}, every=3600)
+    for name in work:
+        sweeper.woken(name)
+    sweeper.start()
+    try:
+        eventually(lambda: runs)
+        assert time.monotonic() - begun >= 0.3
+    finally:
+        sweeper.stop()
+    assert runs == ["soon"]
+
+
 def test_x24_what_was_woken_is_not_run_a_second_time() -> None:
     runs: list[str] = []
     hold, held = threading.Event(), threading.Event()
@@ -70,12 +88,11 @@ def test_x24_a_task_that_hangs_or_breaks_stops_no_other() -> None:
     def breaks() -> None:
         raise ValueError("a mistake of ours")
 
-    try:
-        with sweeping({"hangs": (0.0, gate.wait), "breaks": (0.0, breaks), "send": (0.0, lambda: runs.append(1))}):
+    with sweeping({"hangs": (0.0, gate.wait), "breaks": (0.0, breaks), "send": (0.0, lambda: runs.append(1))}):
+        try:
             eventually(lambda: len(runs) >= 3)
+        finally:
             gate.set()
-    finally:
-        gate.set()
 
 
 def test_x23_the_presence_is_held_by_itself_and_again_after_an_outage() -> None:
