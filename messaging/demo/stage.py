@@ -10,8 +10,9 @@ import os
 import secrets
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -332,7 +333,24 @@ def running(
         log("starting both hubs and the link between them")
         supervisor.start()
         stack.callback(supervisor.stop)
+        for hub in (stage.buyer, stage.seller):
+            _await_worker(stage, hub)
         yield stage, supervisor
+
+
+def _await_worker(stage: Stage, hub: Hub) -> None:
+    """Returns when the hub has a worker, so that nobody's first messages tell how long one takes to start.
+
+    Raises TimeoutError after two minutes.
+    """
+    until = time.monotonic() + 120
+    with closing(stage.client(hub)) as client:
+        while time.monotonic() < until:
+            parts = client.get("/health")["parts"]
+            if any(part["name"] == "workers" and part["state"] == "ok" for part in parts):
+                return
+            time.sleep(0.2)
+    raise TimeoutError(f"{hub.name} has no worker")
 
 
 def each(

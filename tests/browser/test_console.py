@@ -369,6 +369,8 @@ def test_groups_of_the_navigation_stay_folded(open_console: Open) -> None:
     page = open_console("/pairs/")
     records = page.locator(".shell-nav [data-group=records]")
     records.locator("summary").press("Enter")
+    # The page hears of it a moment after it is folded.
+    page.wait_for_function("document.cookie.includes('rmhub_nav=records')")
     expect(records.locator("a").first).to_be_hidden()
     page.goto("/partners/")
     expect(records.locator("a").first).to_be_hidden()
