@@ -32,7 +32,7 @@ from rmhub import clock
 from rmhub.ids import read_public_id
 from tests.messaging.api.client import Api, suspended
 from tests.messaging.deliveries.documents import documents_from, make_queue
-from tests.messaging.factories import REFUSED, PartnerSide, link, partner_side, submit, work
+from tests.messaging.factories import LOST, PartnerSide, link, partner_side, submit, work
 from tests.messaging.onboarding.authority import Authority
 from tests.messaging.profiles.wsat import scenes
 
@@ -271,7 +271,7 @@ def test_events_of_certificates_and_servers(partner: PartnerSide) -> None:
     for _ in range(3):
         submit(partner, semantics="BestEffort")
     now = datetime.now(UTC)
-    with clock.frozen(now), link(REFUSED):
+    with clock.frozen(now), link(LOST):
         attempt(3)
     submit(partner, semantics="BestEffort")
     with clock.frozen(now + timedelta(minutes=5)), link():

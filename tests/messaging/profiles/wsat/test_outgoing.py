@@ -476,7 +476,7 @@ def test_leases_of_waiting_jobs_are_renewed(scene: Scene, wire: Link, time: Froz
 
 def test_a_server_that_is_left_alone_is_not_called(scene: Scene, time: FrozenClock) -> None:
     messages = [scene.send("Commit", enlistment=scene.another()) for _ in range(4)]
-    with link(REFUSED):
+    with link(LOST):
         jobs = claim_due(limit=3)
         record([(job, transports.send(job.transport, job.parcel)) for job in jobs])
     circuits.refresh(at_once=True)
