@@ -12,6 +12,7 @@ import argparse
 import json
 import os
 import sys
+import time
 from dataclasses import asdict
 
 import django
@@ -34,7 +35,7 @@ def main() -> int:
     options = parser.parse_args()
 
     def log(line: str) -> None:
-        print(line, file=sys.stderr, flush=True)
+        print(f"{time.strftime('%H:%M:%S')} {line}", file=sys.stderr, flush=True)
 
     try:
         with checked_out(options.revision) as old:

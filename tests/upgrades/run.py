@@ -35,16 +35,18 @@ AGREEMENTS = len(PROFILES)  # a pair each way for each
 WAITING = 16  # documents that may be under way
 SHARE = 3  # what each web server and worker has to do while both codes run, at least
 WITHIN = 600.0  # seconds; far more than anything here takes
+PAUSE = 0.25  # seconds between two documents of one pair: others need the machine, too
 PATIENCE = 30.0  # seconds for which a submission is repeated that is answered "later"
 SHOWN = 5  # lines of the log that are shown of a process
 SETTINGS = {
     "RMHUB_ALLOWED_HOSTS": f"{NAME},127.0.0.1",
     "RMHUB_TRUSTED_PROXIES": "127.0.0.1/32",
     "RMHUB_DRAIN_SECONDS": "4",
-    "RMHUB_LOG_LEVEL": "ERROR",
+    "RMHUB_LOG_LEVEL": "WARNING",
 }
-# A line at the level of an error, or the last line of a traceback.
-_ERROR = re.compile(r"\b(?:ERROR|CRITICAL)\b|^(?:\w+\.)*\w*(?:Error|Exception|Violation|Column|Table)\b")
+# The last line of a traceback; and what a busy machine, a bad link and processes that end bring about.
+_RAISED = re.compile(r"[\w.]*(?:Error|Exception|Violation|Undefined\w+)\b")
+_AWAY = re.compile(r"[\w.]*(?:Operational|Interface|Connect|Timeout|BrokenPipe|Protocol|MaxRetry)\w*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,24 +76,23 @@ class Found:
 
 
 class Broken(Exception):
-    """There is no sense in going on: `Found.broken` says why."""
+    """There is no sense in going on."""
 
 
 @dataclass
 class Said:
-    """What the hubs' processes say of errors, by process; each line once."""
+    """What the hubs' processes say of exceptions, by process; each line once."""
 
     log: Log
-    errors: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
+    raised: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
 
     def __call__(self, name: str, line: str) -> None:
         self.log(f"{name}: {line}")
-        said = self.errors[name] if _ERROR.search(line) else []
-        if _ERROR.search(line) and line not in said:
-            said.append(line)
+        if _RAISED.match(line) and not _AWAY.match(line) and line not in self.raised[name]:
+            self.raised[name].append(line)
 
     def lines(self) -> list[str]:
-        return [f"{name} says: {line[:500]}" for name, said in self.errors.items() for line in said[:SHOWN]]
+        return [f"{name} says: {line[:500]}" for name, said in list(self.raised.items()) for line in said[:SHOWN]]
 
 
 @dataclass
@@ -152,17 +153,22 @@ class Upgrade:
     def _lane(self, over: threading.Event, hub: Hub, number: int) -> None:
         known = exchange.documents()
         mine = 0
-        with closing(Client(hub.url, self.stage.tokens[hub.name], timeout=120, patience=PATIENCE)) as client:
+
+        def pause(seconds: float) -> None:
+            if over.wait(seconds):
+                raise Broken  # nobody waits any more for what this lane would repeat
+
+        told = self.stage.tokens[hub.name]
+        with closing(Client(hub.url, told, timeout=120, patience=PATIENCE, sleep=pause)) as client, suppress(Broken):
             while not over.is_set():
+                pause(PAUSE)
                 if sum(map(len, self.accepted.values())) > effects.count(self.stage.effects) + WAITING:
-                    over.wait(0.05)
                     continue
                 try:
                     document = known[(mine + number) % len(known)]
                     self.accepted[hub.name].add(exchange.hand_over(client, tpa_id(number + 1), document))
                 except (Problem, NoAnswer) as error:
                     self.refused.append(f"a document was not taken by hub {hub.name}: {error}"[:500])
-                    over.wait(1.0)
                 mine += 1
 
     @contextmanager
@@ -174,7 +180,7 @@ class Upgrade:
         self.until(lambda: all(len(self._applied(hub) - known[hub]) >= self.documents for hub in "ab"), name)
         done = Phase(name, effects.count(self.stage.effects) - before, round(time.monotonic() - began, 1))
         self.found.phases.append(done)
-        self.said.log(f"{done.name}: {done.documents} documents in {done.seconds} s")
+        self.said.log(f"{done.name} - {done.documents} documents in {done.seconds} s")
 
     def until(self, condition: Callable[[], bool], what: str) -> None:
         """Returns when it holds. Raises Broken as soon as something is broken, or when the time is over."""
@@ -249,12 +255,12 @@ def side_by_side(old: Code, log: Log, *, documents: int = 20, logs: bool = False
     """
     found, began = Found(old.name), time.monotonic()
 
-    def quiet(line: str) -> None:
-        if logs or not re.match(r"[\w-]+: ", line):
+    def milestones(line: str) -> None:
+        if logs or ": " not in line:
             log(line)
 
     with ExitStack() as stack:
-        upgrade, of_old, of_new = stack.enter_context(_staged(old, found, documents, quiet))
+        upgrade, of_old, of_new = stack.enter_context(_staged(old, found, documents, milestones))
         for statement in spoil:
             with psycopg.connect(upgrade.urls[0], autocommit=True) as database:
                 database.execute(statement.encode())
@@ -317,11 +323,11 @@ def _staged(
         for number, (name, code) in enumerate((("old", old), ("new", TODAY))):
             machine = replace(stage.buyer.machine(number, own[number]), name=name)
             started = code.processes(machine, prefix=f"{name}-")
-            made.append([replace(process, ready_within=WITHIN) for process in started])
+            made.append([_patient(process) for process in started])
             upgrade.ports[f"{name}-web"] = own[number]
         proxy.before(own)
         assert stage.application is not None
-        partner = [replace(process, ready_within=WITHIN) for process in stage.seller.processes(prefix="b-")]
+        partner = [_patient(process) for process in stage.seller.processes(prefix="b-")]
         others = Supervisor([stage.link, stage.application, *partner], output=upgrade.said, restarts_per_minute=None)
         log(f"starting the partner's hub, and {old.name} on the tables of {TODAY.name}")
         others.start()
@@ -329,3 +335,8 @@ def _staged(
         stack.callback(upgrade.stop_all)
         old_ones, new_ones = made
         yield upgrade, old_ones, new_ones
+
+
+def _patient(process: Process) -> Process:
+    """With the time that a busy machine needs; to end, as much as in `deploy/`."""
+    return replace(process, ready_within=WITHIN, grace=180.0)
