@@ -14,6 +14,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import psycopg
@@ -75,6 +76,22 @@ class Found:
     broken: list[str] = field(default_factory=list)
 
 
+# As long as `migrate` does; partitions get it from their table.
+_WAIT_FOR_LOCKS = "SET lock_timeout = '5s'"
+_TABLES = """
+SELECT oid::regclass::text FROM pg_class WHERE relkind IN ('r', 'p') AND NOT relispartition
+    AND relnamespace = 'public'::regnamespace AND relname ~ '^(messaging|partners)_' ORDER BY 1
+"""
+
+
+def _added(database: psycopg.Connection, table: str) -> bool:
+    """Whether the table got the column; not if somebody else held it all the time."""
+    with suppress(psycopg.errors.LockNotAvailable):
+        database.execute(f"ALTER TABLE {table} ADD COLUMN of_a_later_release text".encode())
+        return True
+    return False
+
+
 class Broken(Exception):
     """There is no sense in going on."""
 
@@ -124,6 +141,13 @@ class Upgrade:
                 self.found.broken.append(str(error))
                 raise Broken from None
             self.running[process.name] = started
+
+    def expand(self) -> None:
+        """Add a column to each table, as a later release's migration may: nobody who works with it knows of it."""
+        with psycopg.connect(self.urls[0], autocommit=True) as database:
+            database.execute(_WAIT_FOR_LOCKS)
+            for (table,) in database.execute(_TABLES).fetchall():
+                self.until(partial(_added, database, table), f"{table} gets a column")
 
     def stop(self, name: str) -> None:
         self.running.pop(name).stop()
@@ -281,6 +305,8 @@ def _upgrade(upgrade: Upgrade, of_old: Sequence[Process], of_new: Sequence[Proce
     with upgrade.traffic():
         with upgrade.phase("old code alone on the new tables"):
             pass
+        with upgrade.phase("every table gets a column while the old code works"):
+            upgrade.expand()
         with upgrade.phase("old and new code side by side"):
             upgrade.start(beside)
             upgrade.all_work()
