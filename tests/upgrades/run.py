@@ -1,7 +1,8 @@
 """A rolling upgrade under traffic: what happens, what is looked at, and what became of the documents.
 
 The hub that is upgraded is behind a balancer. Today's code makes its tables; then the earlier code works on them alone,
-then both, then today's alone. A partner's hub with today's code is at the other end of a link that loses and repeats.
+then both, then today's alone, and bears the migration of a release to come. A partner's hub with today's code is at the
+other end of a link that loses and repeats.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ SETTINGS = {
 }
 # The last line of a traceback; and what a busy machine, a bad link and processes that end bring about.
 _RAISED = re.compile(r"[\w.]*(?:Error|Exception|Violation|Undefined\w+)\b")
-_AWAY = re.compile(r"[\w.]*(?:Operational|Interface|Connect|Timeout|BrokenPipe|Protocol|MaxRetry)\w*")
+_AWAY = re.compile(r"[\w.]*(?:OSError|Operational|Interface|Connect|Timeout|BrokenPipe|Protocol|MaxRetry)\w*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +62,7 @@ class Phase:
 
 @dataclass(slots=True)
 class Found:
-    """`served`: requests by web server; `sent`: transmissions by worker; `sound`: what both judges say at the end;
+    """`served`: requests by web server; `sent`: transmissions by worker; `judged`: what both judges say at the end;
     `broken`: what must not be.
     """
 
@@ -98,14 +99,17 @@ class Broken(Exception):
 
 @dataclass
 class Said:
-    """What the hubs' processes say of exceptions, by process; each line once."""
+    """What the hubs' processes say of exceptions, by process; each line once. The link and the application, which
+    nobody upgrades, may complain of whoever ends.
+    """
 
     log: Log
     raised: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
 
     def __call__(self, name: str, line: str) -> None:
         self.log(f"{name}: {line}")
-        if _RAISED.match(line) and not _AWAY.match(line) and line not in self.raised[name]:
+        is_hub = name.startswith(("old-", "new-", "b-"))
+        if is_hub and _RAISED.match(line) and not _AWAY.match(line) and line not in self.raised[name]:
             self.raised[name].append(line)
 
     def lines(self) -> list[str]:
@@ -143,7 +147,7 @@ class Upgrade:
             self.running[process.name] = started
 
     def expand(self) -> None:
-        """Add a column to each table, as a later release's migration may: nobody who works with it knows of it."""
+        """Add a column to each table, as the migration of the next release may: nobody who works now knows of it."""
         with psycopg.connect(self.urls[0], autocommit=True) as database:
             database.execute(_WAIT_FOR_LOCKS)
             for (table,) in database.execute(_TABLES).fetchall():
@@ -305,8 +309,6 @@ def _upgrade(upgrade: Upgrade, of_old: Sequence[Process], of_new: Sequence[Proce
     with upgrade.traffic():
         with upgrade.phase("old code alone on the new tables"):
             pass
-        with upgrade.phase("every table gets a column while the old code works"):
-            upgrade.expand()
         with upgrade.phase("old and new code side by side"):
             upgrade.start(beside)
             upgrade.all_work()
@@ -314,8 +316,8 @@ def _upgrade(upgrade: Upgrade, of_old: Sequence[Process], of_new: Sequence[Proce
             for name in ("old-worker", "old-web", "old-beat"):
                 upgrade.stop(name)
             upgrade.start([new_beat])
-        with upgrade.phase("new code alone"):
-            pass
+        with upgrade.phase("new code alone, while each table gets a column more"):
+            upgrade.expand()
         upgrade.work()
     upgrade.judge()
 
