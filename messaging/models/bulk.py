@@ -64,7 +64,7 @@ def _named(model: type[models.Model], sql: str) -> str:
 
     def named(found: re.Match[str]) -> str:
         of = found[2] or ""
-        return f"{found[1]} {', '.join(of + field.column for field in model._meta.concrete_fields)}"
+        return f"{found[1]} " + ", ".join(f"{of}{field.column}" for field in model._meta.concrete_fields)
 
     return EVERY.sub(named, sql, count=1)
 
