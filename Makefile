@@ -21,7 +21,7 @@ DEPLOYED = RMHUB_HTTPS=true RMHUB_ALLOWED_HOSTS=hub.example.org RMHUB_PUBLIC_URL
 	RMHUB_SECRET_KEY="$$($(PY) -c 'import secrets; print(secrets.token_urlsafe(64))')" \
 	RMHUB_SECRET_KEYS="$$($(PY) -c 'from cryptography.fernet import Fernet; print(Fernet.generate_key().decode())')"
 
-.PHONY: help setup packages run test tests test-all test-pipeline-remote lint messages openapi schemathesis simulate invariants chaos soak bench bench-pipeline bench-pipeline-traffic bench-console bench-growth slowclients scorecard screenshots clean requirements
+.PHONY: help setup packages run test tests test-all test-pipeline-remote lint messages openapi schemathesis simulate invariants chaos soak side-by-side bench bench-pipeline bench-pipeline-traffic bench-console bench-growth slowclients scorecard screenshots clean requirements
 .DEFAULT_GOAL := help
 
 help: ## list these targets
@@ -110,6 +110,9 @@ chaos: setup ## two hubs while everything around them fails, with a count of wha
 
 soak: setup ## two hubs at half of what they carry for two hours, while parts of them die (ARGS="--minutes 20")
 	@exec $(PY) -m tests.soak $(ARGS)
+
+side-by-side: setup ## the code of the commit before on today's tables, alone and beside today's (ARGS="--revision v1.2")
+	@exec $(PY) -m tests.upgrades $(ARGS)
 
 invariants: setup ## ten thousand documents of each policy between two hubs, and a look at every row
 	INVARIANT_MESSAGES=$${INVARIANT_MESSAGES:-10000} $(PY) -m pytest tests/messaging/routing/test_x14_traffic.py $(ARGS)

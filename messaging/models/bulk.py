@@ -7,6 +7,7 @@ messages is read and written: with the models' own fields, so that these say wha
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from decimal import Decimal
@@ -20,6 +21,7 @@ from psycopg.pq import PipelineStatus
 from messaging.models.base import OctetsField
 from messaging.octets import pack
 
+EVERY = re.compile(r"\b(SELECT|RETURNING) (\w+\.)?\*")
 Convert = Callable[[Any], Any]
 Row = TypeVar("Row", bound=models.Model)
 
@@ -44,13 +46,27 @@ def together() -> Iterator[None]:
 def read(model: type[Row], sql: str, params: Sequence[Any] = ()) -> list[Row]:
     """The rows that a statement returns, which has to name the columns of the table `model`; what it leaves out is
     deferred. The first statement of a transaction goes with its BEGIN.
+
+    `SELECT *` (or `RETURNING t.*`) means the columns that the model knows, and is sent as these: the migrations of a
+    later release may add some while this code runs, and the server refuses prepared statements whose rows change.
     """
     with connection.cursor() as cursor:
         with together():
-            cursor.execute(sql, params)
+            cursor.execute(_named(model, sql), params)
         found = cursor.fetchall()
         names, converters = _read(model, tuple(column.name for column in cursor.description))
         return [_made(model, names, converters, values) for values in found]
+
+
+@cache
+def _named(model: type[models.Model], sql: str) -> str:
+    """The statement with the model's columns for the first `*`: those below it are its own affair."""
+
+    def named(found: re.Match[str]) -> str:
+        of = found[2] or ""
+        return f"{found[1]} " + ", ".join(f"{of}{field.column}" for field in model._meta.concrete_fields)
+
+    return EVERY.sub(named, sql, count=1)
 
 
 def _made(

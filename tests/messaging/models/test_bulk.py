@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from django.db import IntegrityError, models, transaction
+from django.db import IntegrityError, connection, models, transaction
 from django.test.utils import isolate_apps
 
 from messaging.choices import Direction, IncidentState, WebhookState
@@ -178,3 +178,20 @@ def test_a_field_that_it_cannot_write_is_refused_and_not_garbled() -> None:
 
     with pytest.raises(TypeError, match="amount"):
         bulk_insert([Sum(amount=timedelta(seconds=1))])
+
+
+def test_a_column_that_a_later_release_adds_meanwhile_disturbs_no_reader() -> None:
+    """Nor does it change the rows of a statement that the server has prepared, which it would refuse."""
+    pair = partner_side().outbound
+
+    def found() -> list[Pair]:
+        return read(Pair, "SELECT p.* FROM messaging_pair p WHERE id = %s FOR UPDATE", [pair.pk])
+
+    threshold = connection.connection.prepare_threshold
+    assert threshold is not None
+    for _ in range(threshold + 2):
+        assert found() == [pair]
+    with connection.cursor() as cursor:
+        cursor.execute("SET CONSTRAINTS ALL IMMEDIATE")
+        cursor.execute("ALTER TABLE messaging_pair ADD COLUMN of_a_later_release text")
+    assert found() == [pair]
