@@ -52,6 +52,7 @@ def change(code: Code, path: str, old: str, new: str) -> None:
     file.write_text(before.replace(old, new))
 
 
+@pytest.mark.long  # while nothing is released a commit may change the one migration as it likes
 def test_the_code_of_the_commit_before_and_todays_work_side_by_side(previous: Code) -> None:
     found = side_by_side(previous, print, documents=DOCUMENTS)
     assert found.broken == [], text(found)
