@@ -181,8 +181,7 @@ class Client:
         """
         size = file.seek(0, os.SEEK_END)
         if not id:
-            file.seek(0)
-            digest = hashlib.file_digest(file, "sha256").hexdigest()
+            digest = _digest(file)
             # What nobody heard of is deleted after a day.
             id = self._call("POST", "/uploads", body={"size": size, "sha256": digest}, repeatable=True)[1]["id"]
             if began is not None:
@@ -423,6 +422,15 @@ class Client:
             else:
                 known[root] = http.client.HTTPConnection(parts.hostname, parts.port, timeout=self._timeout)
         return known[root]
+
+
+def _digest(file: BinaryIO) -> str:
+    """The SHA-256 of all that a file holds, in hexadecimal."""
+    found = hashlib.sha256()
+    file.seek(0)
+    while piece := file.read(_PART):
+        found.update(piece)
+    return found.hexdigest()
 
 
 def _octets(one: Document | Uploaded) -> dict[str, str]:

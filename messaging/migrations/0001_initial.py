@@ -762,7 +762,7 @@ class Migration(migrations.Migration):
             ],
             options={
                 'ordering': ('-id',),
-                'indexes': [models.Index(fields=['owner', 'id'], name='upload_of'), models.Index(fields=['expires_at'], name='upload_expires')],
+                'indexes': [models.Index(fields=['owner', 'id'], name='upload_of'), models.Index(condition=models.Q(('message_id', None)), fields=['owner'], name='upload_open'), models.Index(fields=['expires_at'], name='upload_expires')],
             },
         ),
         migrations.CreateModel(

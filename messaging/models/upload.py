@@ -30,6 +30,7 @@ class Upload(Identified):
         ordering = ("-id",)
         indexes = (
             models.Index(fields=("owner", "id"), name="upload_of"),
+            models.Index(fields=("owner",), name="upload_open", condition=models.Q(message_id=None)),
             models.Index(fields=("expires_at",), name="upload_expires"),
         )
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from django.conf import settings
 from drf_spectacular.types import OpenApiTypes
-from drf_spectacular.utils import OpenApiParameter
+from drf_spectacular.utils import OpenApiExample, OpenApiParameter
 from rest_framework import serializers
 from rest_framework.parsers import BaseParser
 from rest_framework.request import Request
@@ -146,6 +146,10 @@ class OneUpload(Endpoint):
             *("store_full", "payload_missing"),
         ),
         headers=(_AT, _NOW),
+        examples=[
+            OpenApiExample("A part", value="(the octets of a part)", request_only=True, media_type=kind)
+            for kind in (OctetStream.media_type, OffsetStream.media_type)
+        ],
     )
     def patch(self, request: Request, upload: str) -> Response:
         read_parameters(request, ())
@@ -155,7 +159,7 @@ class OneUpload(Endpoint):
         length = int(request.META.get("CONTENT_LENGTH") or 0)
         key, owner = id_of("upl", upload), access_of(request).owner
         uploading.check_part(uploads.upload(key, owner), int(given), length)  # before anybody asks for the body
-        source = request.data if length else io.BytesIO()
+        source: Any = request.data if length else io.BytesIO()
         source.read(0)  # now the front fetches it (rmhub.front), and begins this request again: nothing is locked yet
         row = uploading.upload_append(upload_id=key, owner=owner, offset=int(given), length=length, source=source)
         return Response(status=204, headers={_OFFSET: str(row.received)})
