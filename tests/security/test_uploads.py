@@ -130,7 +130,7 @@ def test_parts_pass_through_without_being_held(tmp_path: Path) -> None:
         assert answer.status == 202, answer.data
         return hashlib.sha256(octets(number)).hexdigest()
 
-    with hubs(tmp_path, more=LARGE) as (hub,), ThreadPoolExecutor(2) as threads:
+    with hubs(tmp_path, more=LARGE) as (hub,), ThreadPoolExecutor(4) as threads:
         digests = set(threads.map(lambda number: upload_and_submit(hub, number), range(4)))
         most = hub.most_memory()
     assert {row.sha256 for row in Payload.objects.all()} == digests
