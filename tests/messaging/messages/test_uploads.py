@@ -21,6 +21,7 @@ from messaging.overview.services import housekeeping
 from messaging.storage import base, parts
 from rmhub.clock import FrozenClock
 from rmhub.roles import Role
+from tests import buckets
 from tests.messaging.api.client import Answer, Api, make_token, make_user, submission
 from tests.messaging.factories import PartnerSide
 
@@ -262,6 +263,22 @@ def test_what_nobody_goes_on_with_is_swept_after_a_day(admin: Api, partner: Part
     assert files() == [".nfs0001", uuid.UUID(going[4:]).hex]
     assert send(admin, going, 20, CONTENT[20:]).status == 204
     assert send(admin, left, 10, b"x").status == 404
+
+
+@pytest.mark.django_db(transaction=True)
+def test_with_a_bucket_it_lies_in_the_folder_until_it_is_submitted(
+    admin: Api, partner: PartnerSide, settings: Any
+) -> None:
+    settings.RMHUB_INLINE_PAYLOAD_BYTES = 1000
+    with buckets.server() as endpoint:
+        settings.RMHUB_STORE_URL = bucket = buckets.new_bucket(endpoint)
+        settings.RMHUB_STORE_ACCESS_KEY, settings.RMHUB_STORE_SECRET_KEY = buckets.KEY, buckets.SECRET
+        upload = sent(admin)
+        assert len(files()) == 1
+        assert admin.submit(of(partner, upload)).status == 202
+        stored_as = Payload.objects.get().stored_as
+        found = buckets.client(endpoint).get_object(Bucket=bucket.name, Key=bucket.prefix + stored_as)
+        assert found["Body"].read() == CONTENT and files() == []
 
 
 def test_a_file_that_is_not_there_is_said(admin: Api, partner: PartnerSide) -> None:
