@@ -32,7 +32,7 @@ from messaging.messages.services.resubmitting import to_resubmit
 from messaging.messages.services.submitting import NewPayload, Submission, message_submit
 from messaging.profiles.stream.profile import MAX_LIFE
 from messaging.protocol import document_ids
-from messaging.protocol.envelope import Semantics
+from messaging.protocol.envelope import MAX_PAYLOADS, Semantics
 from messaging.protocol.processing import MAX_DOCUMENT_ID
 from messaging.storage import Large
 from partners import registry
@@ -216,7 +216,7 @@ class SubmissionBody(SubmissionFields):
         help_text=f"What the message is found by, beside what rules find in its documents: at most {MOST} names (small "
         f"letters, digits, _ and -), each with a text of at most {LONGEST} characters.",
     )
-    payloads = serializers.ListField(child=PayloadBody(), allow_empty=False, max_length=100)
+    payloads = serializers.ListField(child=PayloadBody(), allow_empty=False, max_length=MAX_PAYLOADS)
 
 
 class SubmissionForm(SubmissionFields):

@@ -46,7 +46,7 @@ from messaging.models.bulk import bulk_insert, bulk_set, together
 from messaging.protocol import document_ids, selecting
 from messaging.protocol.codecs.ebxml_lexical import CONTROL
 from messaging.protocol.codecs.mime import is_header_value
-from messaging.protocol.envelope import Semantics
+from messaging.protocol.envelope import MAX_PAYLOADS, Semantics
 from messaging.protocol.pair_state import Flow, Gate
 from messaging.protocol.processing import MAX_DOCUMENT_ID
 from partners import registry, visibility
@@ -473,8 +473,8 @@ def _check(
         errors["semantics"] = [_("One of {known}.").format(known=", ".join(Semantics))]
     if not payloads:
         errors["payloads"] = [_("At least one payload is needed.")]
-    elif len(payloads) > 100:
-        errors["payloads"] = [_("At most 100 payloads.")]
+    elif len(payloads) > MAX_PAYLOADS:
+        errors["payloads"] = [_("At most {count} payloads.").format(count=written(MAX_PAYLOADS))]
     for number, payload in enumerate(payloads, start=1):
         kind = payload.content_type
         if len(kind) > 255 or not (is_header_value(kind) and _CONTENT_TYPE.fullmatch(kind)):
