@@ -4,11 +4,14 @@ ApplicationError            code, sentence, optional field
 +-- NotFound
 +-- InvalidSubmission       one field or more
 |   +-- DoesNotFit          a document, its schema
+|   +-- PayloadRefused      one of several documents
 +-- OutsideAgreement
 +-- TooLarge
 +-- DuplicateMessageId      names the message that has the id
 +-- IdempotencyMismatch
 +-- TooManyTransactions     the caller has to end some of its own first
++-- TooManyUploads          likewise
++-- WrongOffset             the part of an upload does not go on where the upload is
 +-- WrongState              the machine refuses the verb in this state
 |   +-- UnderWay            only what waits was meant, and it waits no more
 +-- Stale                   somebody else was faster
@@ -50,6 +53,17 @@ class DoesNotFit(InvalidSubmission):
     """A document does not fit the schema of its service and action."""
 
 
+class PayloadRefused(InvalidSubmission):
+    """A document cannot be taken. `position`: from 0. `member`: what is said of it that is wrong, and `fault` how."""
+
+    def __init__(self, position: int, member: str, fault: str, sentence: str) -> None:
+        super().__init__({"payloads": [sentence]})
+        self.position = position
+        self.member = member
+        self.fault = fault
+        self.sentence = sentence
+
+
 class OutsideAgreement(ApplicationError):
     code = "outside_agreement"
 
@@ -76,6 +90,20 @@ class QueueFull(ApplicationError):
 
 class TooManyTransactions(ApplicationError):
     code = "too_many_transactions"
+
+
+class TooManyUploads(ApplicationError):
+    code = "too_many_uploads"
+
+
+class WrongOffset(ApplicationError):
+    """`offset`: where the upload is."""
+
+    code = "upload_offset_mismatch"
+
+    def __init__(self, detail: str, *, offset: int) -> None:
+        super().__init__(detail)
+        self.offset = offset
 
 
 class WrongState(ApplicationError):

@@ -244,6 +244,7 @@ RMHUB_PAIR_QUEUE = env_int("RMHUB_PAIR_QUEUE", 1_000_000, minimum=1)  # messages
 RMHUB_MAX_MESSAGE_BYTES = env_int("RMHUB_MAX_MESSAGE_BYTES", 50 * 1024 * 1024, minimum=1024)
 # Of JSON with documents in base64, which is held in memory about five times; forms are read piece by piece.
 RMHUB_MAX_JSON_BYTES = env_int("RMHUB_MAX_JSON_BYTES", 70 * 1024 * 1024, minimum=1024)
+RMHUB_UPLOADS_OPEN = env_int("RMHUB_UPLOADS_OPEN", 20, minimum=1)  # in parts, not used yet, of one API user
 RMHUB_TRANSACTION_SECONDS = env_int("RMHUB_TRANSACTION_SECONDS", 300, minimum=1, maximum=86_400)  # the longest one
 RMHUB_TRANSACTION_DAYS = env_int("RMHUB_TRANSACTION_DAYS", 90, minimum=1)  # how long ended ones are kept
 RMHUB_TRANSACTION_MESSAGE_BYTES = env_int("RMHUB_TRANSACTION_MESSAGE_BYTES", 64 * 1024, minimum=4096)

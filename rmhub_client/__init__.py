@@ -5,7 +5,7 @@ Standard library only. `Client` is safe to use in many threads at once; each has
 
 from __future__ import annotations
 
-from rmhub_client.client import Client, Document, EventPage, Receipt, Taken, Warned
+from rmhub_client.client import Client, Document, EventPage, Receipt, Taken, Uploaded, Warned
 from rmhub_client.problems import NoAnswer, Problem
 from rmhub_client.webhooks import BadSignature, WebhookEvent, check, verify
 
@@ -18,6 +18,7 @@ __all__ = [
     "Problem",
     "Receipt",
     "Taken",
+    "Uploaded",
     "Warned",
     "WebhookEvent",
     "check",

@@ -6,6 +6,7 @@ import base64
 import hashlib
 import http.client
 import json
+import os
 import random
 import ssl
 import threading
@@ -13,11 +14,12 @@ import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, BinaryIO
 from urllib.parse import quote, urlencode, urlsplit
 
-from rmhub_client.problems import NoAnswer, read
+from rmhub_client.problems import NoAnswer, Problem, read
 
+_PART = 8 * 1024 * 1024  # octets of an upload that one request carries
 _FIRST_WAIT, _LONGEST_WAIT = 0.1, 10.0  # seconds between two tries
 _SAFE = ("GET", "HEAD")
 _LATER = (500, 502, 503, 504, 507)
@@ -28,6 +30,16 @@ class Document:
     """A document to submit. The hub is told its SHA-256, and takes nothing else."""
 
     content: bytes
+    content_type: str = "application/octet-stream"
+    filename: str = ""
+    label: str = "Document"
+
+
+@dataclass(frozen=True, slots=True)
+class Uploaded:
+    """A document that was uploaded (`Client.upload`), to be submitted in place of a Document. `id`: of the upload."""
+
+    id: str
     content_type: str = "application/octet-stream"
     filename: str = ""
     label: str = "Document"
@@ -115,7 +127,7 @@ class Client:
         agreement: str,
         service: str,
         action: str,
-        documents: Sequence[Document],
+        documents: Sequence[Document | Uploaded],
         key: str = "",
         attributes: Mapping[str, str] | None = None,
         **names: Any,
@@ -131,11 +143,10 @@ class Client:
             body["attributes"] = dict(attributes)
         body["payloads"] = [
             {
-                "content_base64": base64.b64encode(one.content).decode(),
+                **_octets(one),
                 "content_type": one.content_type,
                 "filename": one.filename,
                 "label": one.label,
-                "sha256": hashlib.sha256(one.content).hexdigest(),
             }
             for one in documents
         ]
@@ -152,6 +163,53 @@ class Client:
             warnings=warnings,
             members=found,
         )
+
+    def upload(
+        self,
+        file: BinaryIO,
+        *,
+        id: str = "",
+        part: int = _PART,
+        began: Callable[[str], object] | None = None,
+    ) -> str:
+        """Uploads what a file holds, part by part, and returns the id of the upload, for `Uploaded`. A connection that
+        breaks costs a part at most: it goes on where the hub is, for as long as parts come within `patience`.
+
+        `id`: of an upload of the same file to go on with, after a crash; `began` is told the id of a new one before
+        its first part. `part`: octets of one, which are held in memory. The hub checks the SHA-256 of the whole when
+        the upload is submitted.
+        """
+        size = file.seek(0, os.SEEK_END)
+        if not id:
+            digest = _digest(file)
+            # What nobody heard of is deleted after a day.
+            id = self._call("POST", "/uploads", body={"size": size, "sha256": digest}, repeatable=True)[1]["id"]
+            if began is not None:
+                began(id)
+        path = f"/uploads/{quote(id, safe='')}"
+        offset = self._uploaded(path)
+        until, wait = time.monotonic() + self._patience, _FIRST_WAIT
+        while offset < size:
+            file.seek(offset)
+            headers = {"Content-Type": "application/octet-stream", "Upload-Offset": str(offset)}
+            try:
+                got, _ = self._send("PATCH", path, {}, file.read(part), headers, again=False)
+                now = int(got["upload-offset"])
+            except (NoAnswer, Problem) as error:
+                elsewhere = isinstance(error, Problem) and error.code == "upload_offset_mismatch"
+                lasting = isinstance(error, Problem) and not (error.retryable or elsewhere)
+                if lasting or time.monotonic() + wait > until:
+                    raise
+                self._sleep(wait * random.uniform(0.8, 1.2))  # noqa: S311
+                wait = min(wait * 2, _LONGEST_WAIT)
+                now = self._uploaded(path)
+            if now != offset:
+                until, wait = time.monotonic() + self._patience, _FIRST_WAIT
+            offset = now
+        return id
+
+    def _uploaded(self, path: str) -> int:
+        return int(self._send("HEAD", path, {}, None, {})[0]["upload-offset"])
 
     def message(self, reference: str, *include: str) -> Mapping[str, Any]:
         """One message by its id or MessageId, with its `transmissions`, `signals` or `events` where included."""
@@ -364,3 +422,22 @@ class Client:
             else:
                 known[root] = http.client.HTTPConnection(parts.hostname, parts.port, timeout=self._timeout)
         return known[root]
+
+
+def _digest(file: BinaryIO) -> str:
+    """The SHA-256 of all that a file holds, in hexadecimal."""
+    found = hashlib.sha256()
+    file.seek(0)
+    while piece := file.read(_PART):
+        found.update(piece)
+    return found.hexdigest()
+
+
+def _octets(one: Document | Uploaded) -> dict[str, str]:
+    """What a payload of a submission says of its octets."""
+    if isinstance(one, Uploaded):
+        return {"upload": one.id}
+    return {
+        "content_base64": base64.b64encode(one.content).decode(),
+        "sha256": hashlib.sha256(one.content).hexdigest(),
+    }

@@ -121,6 +121,21 @@ _ROWS = (
         retryable=True,
     ),
     Code(
+        "too_many_uploads",
+        409,
+        "Too many open uploads",
+        "The caller has begun as many uploads that no message has used as it may have at once. Submit or delete some; "
+        "those that nobody goes on with are deleted after a day.",
+        retryable=True,
+    ),
+    Code(
+        "upload_offset_mismatch",
+        409,
+        "The upload is elsewhere",
+        "The part does not go on where the upload is, or another part is being written. `offset` says where it is: go "
+        "on from there.",
+    ),
+    Code(
         "not_a_pull_queue",
         409,
         "No pull queue",

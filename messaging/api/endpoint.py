@@ -78,6 +78,7 @@ class ProblemSerializer(serializers.Serializer):
     existing = serializers.DictField(
         child=serializers.CharField(), required=False, help_text="409: id and href of what is there already."
     )
+    offset = serializers.IntegerField(required=False, help_text="409: how many octets of the upload are here.")
     checks = serializers.DictField(required=False, help_text="503 of /health: what was looked at.")
     parts = serializers.ListField(
         child=serializers.DictField(), required=False, help_text="503 of /health: how each part is, since when."

@@ -14,7 +14,15 @@ from rest_framework import exceptions as drf
 from rest_framework.response import Response
 
 from messaging.api.catalogue import CODES
-from messaging.exceptions import ApplicationError, DuplicateMessageId, InvalidSubmission, OutsideAgreement, WrongState
+from messaging.exceptions import (
+    ApplicationError,
+    DuplicateMessageId,
+    InvalidSubmission,
+    OutsideAgreement,
+    PayloadRefused,
+    WrongOffset,
+    WrongState,
+)
 from messaging.onboarding.services.changing import InvalidAgreement
 from messaging.storage import StoreUnavailable
 from partners.exceptions import InvalidInput
@@ -151,6 +159,12 @@ def _of_application(error: ApplicationError) -> Problem:
             for problem in error.problems
         ]
         return Problem("agreement_invalid", errors=errors)
+    if isinstance(error, PayloadRefused):
+        pointer = f"#/payloads/{error.position}/{error.member}"
+        errors = [{"pointer": pointer, "code": error.fault, "detail": error.sentence}]
+        return Problem("invalid_submission", errors=errors)
+    if isinstance(error, WrongOffset):
+        return Problem(error.code, error.detail, offset=error.offset, headers={"Upload-Offset": str(error.offset)})
     if isinstance(error, InvalidSubmission):
         return Problem("invalid_submission", errors=field_errors(error.errors))
     if isinstance(error, WrongState):

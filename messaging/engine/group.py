@@ -69,7 +69,10 @@ class GroupCommit(Generic[Item, Result]):
         if lead:
             self._lead(entry)
         if entry.error is not None:
-            raise entry.error
+            try:
+                raise entry.error
+            finally:
+                entry.error = None  # it knows this frame by its traceback: files of the item would stay open for long
         return entry.result  # type: ignore[return-value]
 
     def _lead(self, own: _Entry[Item, Result]) -> None:

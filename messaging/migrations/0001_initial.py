@@ -749,6 +749,23 @@ class Migration(migrations.Migration):
             },
         ),
         migrations.CreateModel(
+            name='Upload',
+            fields=[
+                ('id', models.UUIDField(default=rmhub.ids.uuid7, editable=False, primary_key=True, serialize=False)),
+                ('owner', models.CharField(max_length=150)),
+                ('size', models.BigIntegerField(help_text='Octets of the whole document.')),
+                ('received', models.BigIntegerField(default=0, help_text='Octets that are here: the offset of the next part.')),
+                ('sha256', models.CharField(blank=True, default='', help_text='What its sender said that it has (hexadecimal).', max_length=64)),
+                ('message_id', models.UUIDField(blank=True, help_text='The message that has it now: it is used once. Empty before.', null=True)),
+                ('created_at', models.DateTimeField()),
+                ('expires_at', models.DateTimeField(help_text='When it is deleted, unless a part comes before that.')),
+            ],
+            options={
+                'ordering': ('-id',),
+                'indexes': [models.Index(fields=['owner', 'id'], name='upload_of'), models.Index(condition=models.Q(('message_id', None)), fields=['owner'], name='upload_open'), models.Index(fields=['expires_at'], name='upload_expires')],
+            },
+        ),
+        migrations.CreateModel(
             name='OnboardingDraft',
             fields=[
                 ('id', models.UUIDField(default=rmhub.ids.uuid7, editable=False, primary_key=True, serialize=False)),

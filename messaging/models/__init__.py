@@ -63,6 +63,7 @@ from messaging.models.traffic import (
     Transmission,
 )
 from messaging.models.trigger import Circuit, PollerState, Route, Trigger
+from messaging.models.upload import Upload
 
 __all__ = [
     "Access",
@@ -143,6 +144,7 @@ __all__ = [
     "TrafficHour",
     "Transmission",
     "Trigger",
+    "Upload",
     "UserSession",
     "WebhookDelivery",
     "WebhookEndpoint",

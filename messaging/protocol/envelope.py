@@ -171,13 +171,16 @@ class Wire:
         return pieces
 
 
+MAX_PAYLOADS = 1000  # documents of one message
+
+
 @dataclass(frozen=True, slots=True)
 class Limits:
     """Upper bounds; sizes in bytes."""
 
     body: int = 50 * 1024 * 1024  # one transport entity
-    header_document: int = 1024 * 1024  # the ebXMLHeader part
-    parts: int = 200  # MIME parts of one message
+    header_document: int = 4 * 1024 * 1024  # the ebXMLHeader part; it names each document
+    parts: int = MAX_PAYLOADS + 1  # MIME parts of one message
     part_headers: int = 16 * 1024  # header block of one MIME part
     xml_depth: int = 32  # nesting of elements
     xml_nodes: int = 20_000  # elements of one header document

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import IO, Protocol
@@ -18,6 +19,11 @@ class PayloadMissing(Exception):
 
 class StoreUnavailable(OSError):
     """The store takes or gives no bytes at present; nothing was kept. `full`: there is no room left."""
+
+    @classmethod
+    def no_room(cls, where: str) -> StoreUnavailable:
+        """Of what was counted before it was tried."""
+        return cls(errno.ENOSPC, os.strerror(errno.ENOSPC), where)
 
     @property
     def full(self) -> bool:

@@ -10,7 +10,7 @@ from messaging.archive import api as archive
 from messaging.bulk import api as jobs
 from messaging.deliveries.api import deliveries, triggers
 from messaging.incidents import api as incidents
-from messaging.messages.api import attributes, masks, messages, schemas, submissions, verbs
+from messaging.messages.api import attributes, masks, messages, schemas, submissions, uploads, verbs
 from messaging.notifications.api import events, notifications, webhooks
 from messaging.onboarding.api import agreements, offers, onboarding, parties
 from messaging.overview.api import hub, records, status
@@ -24,6 +24,8 @@ from messaging.transactions import api as transactions
 app_name = "api"
 urlpatterns = [
     path("messages", submissions.Messages.as_view(), name="messages"),
+    path("uploads", uploads.Uploads.as_view(), name="uploads"),
+    path("uploads/<str:upload>", uploads.OneUpload.as_view(), name="upload"),
     path("messages/<str:message_id>", messages.OneMessage.as_view(), name="message"),
     path("messages/<str:message_id>/cancel", verbs.Cancel.as_view(), name="message-cancel"),
     path("messages/<str:message_id>/settle", verbs.Settle.as_view(), name="message-settle"),

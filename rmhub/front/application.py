@@ -4,6 +4,8 @@ A request without a body, or with a small one, is run once. One with a larger bo
 whose sender asks first (`Expect: 100-continue`) is run before its body is there: whoever answers without reading it
 (401, 403, 404, 413, 429 ...) has refused it unseen. Whoever reads it is left at that point (`bodies.Wanted`), the body
 is fetched, and the request is run again from its start. So nothing that has an effect may come before the body is read.
+A body that breaks off is thrown away, unless the view keeps what came of it (`environ.PARTIAL`): then the request is
+run with that much, and its sender, who may be gone, hears that the body broke off.
 """
 
 from __future__ import annotations
@@ -24,6 +26,7 @@ from rmhub.front import draining
 from rmhub.front.access_log import Counted, note
 from rmhub.front.bodies import (
     SMALL,
+    Body,
     Budget,
     Full,
     Gone,
@@ -38,7 +41,7 @@ from rmhub.front.bodies import (
     fetch,
     fetch_small,
 )
-from rmhub.front.environ import IN_MEMORY, LIMIT, PATIENCE, REQUEST_ID, TOO_LARGE, Peers, environ_of
+from rmhub.front.environ import IN_MEMORY, LIMIT, PARTIAL, PATIENCE, REQUEST_ID, TOO_LARGE, Peers, environ_of
 
 log = logging.getLogger(__name__)
 
@@ -194,18 +197,22 @@ class Front:
         limit = int(environ.get("CONTENT_LENGTH") or environ.get(LIMIT) or 0)
         async with self._taken(self._spool, limit, 0.0):
             try:
-                file, size = await fetch(receive, limit, self._bounds.pace, self._bounds.folder, self._disk)
+                pace, folder = self._bounds.pace, self._bounds.folder
+                body = await fetch(receive, limit, pace, folder, self._disk, partial=PARTIAL in environ)
             except TooLarge:
                 environ[TOO_LARGE] = True
-                file, size = io.BytesIO(), 0
+                body = Body(io.BytesIO(), 0)
             try:
-                held = min(size, environ.get(IN_MEMORY, size))
-                async with self._taken(self._memory, held if size > SMALL else 0, self._bounds.wait):
-                    environ["wsgi.input"] = file
+                held = min(body.size, environ.get(IN_MEMORY, body.size))
+                async with self._taken(self._memory, held if body.size > SMALL else 0, self._bounds.wait):
+                    environ["wsgi.input"] = body.file
+                    if body.broken is not None:
+                        await self._answer(environ, receive, send)
+                        raise body.broken
                     await self._run(environ, receive, send)
             finally:
-                file.close()
-                if size > _WHOLE:
+                body.file.close()
+                if body.size > _WHOLE:
                     self._disk.submit(memory.release)
 
     @asynccontextmanager
@@ -217,24 +224,27 @@ class Front:
             budget.give(taken)
 
     async def _run(self, environ: Environ, receive: Receive, send: Send) -> bool:
-        """Runs a request in a thread and sends its answer. False when it asked for a body that is not there."""
-        loop = asyncio.get_running_loop()
-        stream = _Stream(loop, receive, send, self._bounds.pace)
-        environ[PATIENCE] = time.monotonic() + self._bounds.wait
-        pause = _PAUSE
-        while True:
-            try:
-                answer = await loop.run_in_executor(self._threads, self._call, self._application, environ, stream)
-                break
-            except Later:
-                await asyncio.sleep(pause)
-                pause = min(2 * pause, 8 * _PAUSE)
+        """Runs a request and sends its answer. False when it asked for a body that is not there."""
+        answer = await self._answer(environ, receive, send)
         if answer is None:
             return False
         if isinstance(environ["wsgi.input"], Unfetched) and "HTTP_EXPECT" not in environ and not answer.sent:
             await discard(receive, self._bounds.discard)
         await self._send(answer, send)
         return True
+
+    async def _answer(self, environ: Environ, receive: Receive, send: Send) -> _Answer | None:
+        """Runs a request in a thread. None when it asked for a body that is not there."""
+        loop = asyncio.get_running_loop()
+        stream = _Stream(loop, receive, send, self._bounds.pace)
+        environ[PATIENCE] = time.monotonic() + self._bounds.wait
+        pause = _PAUSE
+        while True:
+            try:
+                return await loop.run_in_executor(self._threads, self._call, self._application, environ, stream)
+            except Later:
+                await asyncio.sleep(pause)
+                pause = min(2 * pause, 8 * _PAUSE)
 
     async def _say(self, refusal: Refusal, environ: Environ, receive: Receive, send: Send) -> None:
         loop = asyncio.get_running_loop()

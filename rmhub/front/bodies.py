@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable
 from concurrent.futures import Executor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, NamedTuple
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +100,14 @@ class Gone(Exception):
     """The body broke off: the sender left, or sent chunks that are none. The server does not tell which."""
 
 
+class Body(NamedTuple):
+    """What came: a file at its beginning, and its size. `broken`: why that is not all."""
+
+    file: BinaryIO
+    size: int
+    broken: TooSlow | Gone | None = None
+
+
 class Wanted(BaseException):
     """Somebody reads a body that was not fetched yet. No error, so that nothing on the way takes it for one."""
 
@@ -138,17 +146,27 @@ async def fetch_small(receive: Receive, size: int, pace: Pace) -> bytes:
             await asyncio.sleep(_PAUSE)
 
 
-async def fetch(receive: Receive, limit: int, pace: Pace, folder: Path, disk: Executor) -> tuple[BinaryIO, int]:
-    """A body of at most `limit` bytes, as a file at its beginning, and its size. Raises TooSlow, TooLarge, Gone, and
-    OSError when there is no room on the disk."""
+async def fetch(
+    receive: Receive, limit: int, pace: Pace, folder: Path, disk: Executor, *, partial: bool = False
+) -> Body:
+    """A body of at most `limit` bytes. `partial`: what came of one that broke off is wanted too. Raises TooSlow and
+    Gone otherwise, TooLarge, and OSError when there is no room on the disk.
+    """
     loop = asyncio.get_running_loop()
     began = loop.time()
     pieces: list[bytes] = []
     held = size = 0
     file: BinaryIO | None = None
+    broken: TooSlow | Gone | None = None
     try:
         while True:
-            piece, more = await _next(receive, pace.until(began, size))
+            try:
+                piece, more = await _next(receive, pace.until(began, size))
+            except (TooSlow, Gone) as error:
+                if not partial:
+                    raise
+                broken = error
+                break
             size += len(piece)
             if size > limit:
                 raise TooLarge
@@ -164,9 +182,9 @@ async def fetch(receive: Receive, limit: int, pace: Pace, folder: Path, disk: Ex
             if len(piece) < _TRICKLE:
                 await asyncio.sleep(_PAUSE)
         if file is None:
-            return io.BytesIO(b"".join(pieces)), size
+            return Body(io.BytesIO(b"".join(pieces)), size, broken)
         await loop.run_in_executor(disk, _finish, file, pieces)
-        return file, size
+        return Body(file, size, broken)
     except BaseException:
         if file is not None:
             file.close()

@@ -122,6 +122,7 @@ def _address(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
 # Keys of our own.
 LIMIT = "rmhub.body_limit"  # a view sets it before it reads a body of unknown length
 IN_MEMORY = "rmhub.body_in_memory"  # a view that reads its body piece by piece sets how many bytes it holds at once
+PARTIAL = "rmhub.body_partial"  # a view sets it that keeps what came of a body, should it break off
 TOO_LARGE = "rmhub.body_too_large"  # such a body had more than that
 TRUSTED = "rmhub.trusted_peer"  # the connection comes from a proxy that is believed
 PATIENCE = "rmhub.patience"  # until when (monotonic) whoever finds no place may raise `Later` instead of an answer

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import itertools
 import socket
 from collections.abc import Callable, Iterator
@@ -18,7 +19,7 @@ from messaging.journal.audit import Actor
 from messaging.models import Delivery, Message, Payload
 from messaging.notifications.services.webhooks import sign
 from rmhub.roles import Role
-from rmhub_client import BadSignature, Client, Document, NoAnswer, Problem, check, verify
+from rmhub_client import BadSignature, Client, Document, NoAnswer, Problem, Uploaded, check, verify
 from tests.messaging.api.client import make_token, make_user
 from tests.messaging.factories import ACTION, SERVICE, partner_side
 from tests.messaging.http_server import Server, read_request, serving
@@ -113,6 +114,29 @@ def test_other_paths_verbs_and_tags(hub: Client) -> None:
     assert Message.objects.count() == 0
 
 
+def test_a_file_is_uploaded_in_parts_and_submitted(hub: Client) -> None:
+    agreement = partner_side().terms.tpa_id
+    content = b"0123456789" * 1000
+    began: list[str] = []
+    upload = hub.upload(io.BytesIO(content), part=3000, began=began.append)
+    assert began == [upload] and hub.upload(io.BytesIO(content), id=upload) == upload
+    documents = [Uploaded(upload, "text/plain", "numbers.txt", "Numbers"), Document(b"<Order/>", "application/xml")]
+    receipt = hub.submit(agreement=agreement, service=SERVICE, action=ACTION, documents=documents, key="k")
+    assert hub.payload(receipt.id, 1) == content
+    row = Payload.objects.get(number=1)
+    assert (row.content_type, row.filename, row.label) == ("text/plain", "numbers.txt", "Numbers")
+    assert hub.submit(agreement=agreement, service=SERVICE, action=ACTION, documents=documents, key="k").replayed
+
+
+def test_a_file_that_has_changed_since_is_not_submitted(hub: Client) -> None:
+    agreement = partner_side().terms.tpa_id
+    begun = hub.post("/uploads", {"size": 4, "sha256": "0" * 64})
+    upload = hub.upload(io.BytesIO(b"that"), id=str(begun["id"]))
+    with pytest.raises(Problem) as wrong:
+        hub.submit(agreement=agreement, service=SERVICE, action=ACTION, documents=[Uploaded(upload)])
+    assert [one["code"] for one in wrong.value.errors] == ["digest_mismatch"]
+
+
 # --- the network as it is ---
 
 
@@ -196,6 +220,32 @@ def test_too_many_requests_are_made_later_whatever_they_are(behind: Any) -> None
     server, client, waits = behind(answer(429, Retry_After="3"), answer(200, '{"done": true}'))
     assert client.post("/pairs/x/resume", {"reason": "test"}) == {"done": True}
     assert len(server.asked) == 2 and 2.4 <= waits[0] <= 3.6
+
+
+def test_an_upload_goes_on_where_the_hub_is(behind: Any) -> None:
+    def here(offset: int, status: int = 204) -> bytes:
+        return answer(status, "", Upload_Offset=str(offset))
+
+    moved = answer(409, '{"code": "upload_offset_mismatch", "offset": 4}', Upload_Offset="4")
+    server, client, waits = behind(
+        *(answer(201, '{"id": "upl_1"}'), here(0, 200), here(3), SILENCE, here(5, 200)),  # broken; two octets came
+        *(moved, here(4, 200), here(7), answer(503), here(7, 200), here(9)),
+    )
+    began: list[str] = []
+    assert client.upload(io.BytesIO(b"123456789"), part=3, began=began.append) == "upl_1"
+    parts = [(head.partition("Upload-Offset: ")[2][:1], body) for head, body in server.asked if head[:5] == "PATCH"]
+    assert parts == [("0", b"123"), ("3", b"456"), ("5", b"678"), ("4", b"567"), ("7", b"89"), ("7", b"89")]
+    assert began == ["upl_1"] and len(waits) == 3
+
+
+def test_an_upload_that_the_hub_refuses_or_that_does_not_move_ends(behind: Any) -> None:
+    server, client, _ = behind(answer(200, "", Upload_Offset="0"), answer(507), patience=0)
+    with pytest.raises(Problem):
+        client.upload(io.BytesIO(b"123"), id="upl_1")
+    server, client, waits = behind(answer(200, "", Upload_Offset="0"), answer(413))
+    with pytest.raises(Problem):
+        client.upload(io.BytesIO(b"123"), id="upl_1")
+    assert (len(server.asked), waits) == (2, [])
 
 
 def test_patience_ends(behind: Any) -> None:

@@ -181,6 +181,10 @@ BODIES: Bodies = {
         "Incidents of what got lost",
         {"verdicts": ["lost"], "run": RUN, "reason": "To be cleared up with GLOBEX"},
     ),
+    "uploads_begin": (
+        "A document of 10 GB",
+        {"size": 10_000_000_000, "sha256": "70d1fddaf10df96004cedd27ed9293ec5981c053e0d4d07fca4cd602a4630de8"},
+    ),
     "transactions_commit": ("With a reason", {"reason": "Both sides have reserved the stock"}),
     **reasons(transactions_rollback="The customer withdrew the order"),
     "webhook_endpoints_change": (

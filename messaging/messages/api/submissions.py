@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import re
 from typing import Any
 from urllib.parse import unquote
@@ -27,12 +26,13 @@ from messaging.api.references import agreement_id_of, pair_id_of
 from messaging.choices import Direction, MessageState
 from messaging.engine.attributes import LONGEST, MOST
 from messaging.messages import serializers as shapes
+from messaging.messages.api.uploads import SHA256
 from messaging.messages.selectors import finding, messages, searching
 from messaging.messages.services.resubmitting import to_resubmit
 from messaging.messages.services.submitting import NewPayload, Submission, message_submit
 from messaging.profiles.stream.profile import MAX_LIFE
 from messaging.protocol import document_ids
-from messaging.protocol.envelope import Semantics
+from messaging.protocol.envelope import MAX_PAYLOADS, Semantics
 from messaging.protocol.processing import MAX_DOCUMENT_ID
 from messaging.storage import Large
 from partners import registry
@@ -141,15 +141,22 @@ _RECEIPT = OpenApiExample(
 class PayloadBody(StrictBody):
     """A document as it is handed in."""
 
-    content_base64 = Base64(help_text="The document's octets; they reach the partner unchanged.")
+    content_base64 = Base64(required=False, help_text="The document's octets; they reach the partner unchanged.")
+    upload = IdIn("upl", required=False, help_text="In place of octets: an upload that is complete. It is used once.")
     content_type = Text(max_length=255, required=False, default="application/octet-stream")
     filename = Text(max_length=255, required=False, default="", allow_blank=True)
     label = Text(  # type: ignore[assignment]
         max_length=120, required=False, default="Document", help_text="Its name in the Manifest."
     )
     sha256 = serializers.RegexField(
-        r"^[0-9a-fA-F]{64}$", required=False, help_text="If given, the octets must have this SHA-256 (hexadecimal)."
+        SHA256, required=False, help_text="If given, the octets must have this SHA-256 (hexadecimal)."
     )
+
+    def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
+        if ("content_base64" in attrs) == ("upload" in attrs):
+            text = "A document is its octets (content_base64) or an upload, one of the two."
+            raise ValidationError({"content_base64": [ErrorDetail(text, code="required")]})
+        return attrs
 
 
 class SubmissionFields(StrictBody):
@@ -209,7 +216,7 @@ class SubmissionBody(SubmissionFields):
         help_text=f"What the message is found by, beside what rules find in its documents: at most {MOST} names (small "
         f"letters, digits, _ and -), each with a text of at most {LONGEST} characters.",
     )
-    payloads = serializers.ListField(child=PayloadBody(), allow_empty=False, max_length=100)
+    payloads = serializers.ListField(child=PayloadBody(), allow_empty=False, max_length=MAX_PAYLOADS)
 
 
 class SubmissionForm(SubmissionFields):
@@ -293,6 +300,7 @@ class Messages(Endpoint):
             "length_required",
             "unknown_agreement",
             "outside_agreement",
+            "payload_missing",
         ),
         headers=(KEY_HEADER, DOCUMENT_HEADER, LOCATION, REPLAYED),
         examples=(_EXAMPLE, _RECEIPT),
@@ -356,19 +364,14 @@ def _is_form(request: Request) -> bool:
 
 
 def _json_payloads(given: list[dict[str, Any]]) -> list[NewPayload]:
-    for position, payload in enumerate(given):
-        wanted = payload.get("sha256")
-        if wanted and hashlib.sha256(payload["content_base64"]).hexdigest() != wanted.lower():
-            text = "The octets have another SHA-256: they were changed on their way."
-            raise ValidationError(
-                {"payloads": {str(position): {"sha256": [ErrorDetail(text, code="digest_mismatch")]}}}
-            )
     return [
         NewPayload(
-            content=payload["content_base64"],
+            content=payload.get("content_base64", b""),
             content_type=payload["content_type"],
             filename=payload["filename"],
             label=payload["label"],
+            upload=payload.get("upload"),
+            expected=payload.get("sha256", ""),
         )
         for payload in given
     ]

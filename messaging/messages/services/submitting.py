@@ -9,7 +9,7 @@ import logging
 import re
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from types import MappingProxyType
 from typing import NamedTuple
@@ -33,18 +33,20 @@ from messaging.exceptions import (
     IdempotencyMismatch,
     InvalidSubmission,
     OutsideAgreement,
+    PayloadRefused,
     QueueFull,
     TooLarge,
     WrongState,
 )
 from messaging.journal import events
+from messaging.messages.services import uploading
 from messaging.models import Event as EventRow
 from messaging.models import Message, MessageIdentity, Pair, Payload
 from messaging.models.bulk import bulk_insert, bulk_set, together
 from messaging.protocol import document_ids, selecting
 from messaging.protocol.codecs.ebxml_lexical import CONTROL
 from messaging.protocol.codecs.mime import is_header_value
-from messaging.protocol.envelope import Semantics
+from messaging.protocol.envelope import MAX_PAYLOADS, Semantics
 from messaging.protocol.pair_state import Flow, Gate
 from messaging.protocol.processing import MAX_DOCUMENT_ID
 from partners import registry, visibility
@@ -63,12 +65,17 @@ _CONTENT_TYPE = re.compile(r"[\w.+-]+/[\w.+-]+(\s*;\s*[\w.-]+=(\"[^\"\r\n]*\"|[^
 
 @dataclass(frozen=True, slots=True)
 class NewPayload:
-    """A document as it is handed in, in memory or as a file. `label` names it in the Manifest."""
+    """A document as it is handed in, in memory or as a file; or an upload of whoever submits it, which has the octets.
 
-    content: bytes | storage.Large
+    `label` names it in the Manifest. `expected`: the SHA-256 that it must have, in hexadecimal; "" = any.
+    """
+
+    content: bytes | storage.Large = b""
     content_type: str = "application/octet-stream"
     filename: str = ""
     label: str = "Document"
+    upload: uuid.UUID | None = None
+    expected: str = ""
 
     @property
     def size(self) -> int:
@@ -120,7 +127,7 @@ def message_submit(
     rules find in its documents (`engine.attributes`). These have to fit the schemas that are set up for them
     (`engine.schemas`). A suspended or paused pair takes it too; a warning says
     so. Raises OutsideAgreement, InvalidSubmission, TooLarge, DuplicateMessageId (a MessageId goes out once),
-    IdempotencyMismatch, QueueFull.
+    IdempotencyMismatch, QueueFull; WrongState when the file of an upload is not there.
     """
     fingerprint = ""
     if idempotency_key:
@@ -138,6 +145,14 @@ def message_submit(
         known = _replay(submitted_by, idempotency_key, fingerprint)
         if known is not None:
             return known
+    try:
+        payloads = _with_uploads(payloads, submitted_by)
+    except PayloadRefused:
+        # The same submission, made at the same time, may have used the upload since it was looked for.
+        known = _replay(submitted_by, idempotency_key, fingerprint) if idempotency_key else None
+        if known is not None:
+            return known
+        raise
     terms = registry.current().by_tpa_id(agreement)
     # Where documents may be handed in for some partners only, the others' agreements are not there.
     if terms is None or not visibility.allows(terms.partner_id):
@@ -157,6 +172,7 @@ def message_submit(
         document_id,
         attributes,
     )
+    _check_digests(payloads)
 
     def documents() -> Iterable[tuple[bytes, str]]:
         return ((payload.read(), payload.content_type) for payload in payloads)
@@ -196,7 +212,8 @@ def message_submit(
         expires_at=clock.now() + timedelta(seconds=time_to_live) if time_to_live is not None else None,
     )
     rows = [_payload(message, number, payload) for number, payload in enumerate(payloads, start=1)]
-    entry = _Entry(message, rows, pairs.outbound_pair_id(terms), terms, traces.current())
+    uploads = [payload.upload for payload in payloads]
+    entry = _Entry(message, rows, uploads, pairs.outbound_pair_id(terms), terms, traces.current())
     try:
         # A caller with a transaction of its own wants the message in it; all others share commits.
         stored = _store([entry])[0] if connection.in_atomic_block else _group.submit(entry)
@@ -207,11 +224,13 @@ def message_submit(
                     "says what keeps them."
                 ).format(count=written(settings.RMHUB_PAIR_QUEUE))
             )
-    except IntegrityError as error:
-        # Lost a race against the same key or the same MessageId: the winner is committed, so it can be looked up.
+    except (IntegrityError, PayloadRefused) as error:
+        # Lost a race against the same key, upload or MessageId: the winner is committed, so it can be looked up.
         known = _replay(submitted_by, idempotency_key, fingerprint) if idempotency_key else None
         if known is not None:
             return known
+        if isinstance(error, PayloadRefused):
+            raise
         taken = MessageIdentity.objects.filter(
             scope_id=terms.own_party_id, direction=Direction.OUT, message_id=message.message_id
         ).first()
@@ -275,12 +294,13 @@ def payload_missing(state: str) -> WrongState:
 
 @dataclass(frozen=True, slots=True)
 class _Entry:
-    """One checked submission on its way into the store. `message`: as it is before it is tried. `traceparent`: of the
-    request that brought it, where traces are told.
+    """One checked submission on its way into the store. `message`: as it is before it is tried. `uploads`: those that
+    its documents came as. `traceparent`: of the request that brought it, where traces are told.
     """
 
     message: Message
     payloads: list[Payload]
+    uploads: list[uuid.UUID | None]
     pair_id: uuid.UUID
     terms: Terms
     traceparent: str
@@ -334,6 +354,7 @@ def _store(entries: list[_Entry]) -> list[_Stored | None]:
             taken.append(entry)
             messages.append(message)
             found.append(_Stored(message, pair))
+        uploading.use((entry.message.pk, entry.uploads) for entry in taken)
         identities = [
             MessageIdentity(
                 scope_id=entry.terms.own_party_id,
@@ -374,6 +395,26 @@ def _seat() -> Seat | None:
 
 
 _group: GroupCommit[_Entry, _Stored | None] = GroupCommit(_store)
+
+
+def _with_uploads(payloads: Sequence[NewPayload], owner: str) -> Sequence[NewPayload]:
+    """The documents with the octets of those that are uploads. Raises PayloadRefused, WrongState."""
+    found = list(payloads)
+    for position, (payload, upload) in enumerate(
+        zip(payloads, uploading.opened((payload.upload for payload in payloads), owner), strict=True)
+    ):
+        if upload is not None:
+            row, large = upload
+            found[position] = replace(payload, content=large, expected=payload.expected or row.sha256)
+    return found
+
+
+def _check_digests(payloads: Sequence[NewPayload]) -> None:
+    """Raises PayloadRefused for a document that is another one than it was said to be."""
+    for position, payload in enumerate(payloads):
+        if payload.expected and payload.expected.lower() != payload.sha256:
+            said = "The octets have another SHA-256: they were changed on their way."
+            raise PayloadRefused(position, "sha256", "digest_mismatch", said)
 
 
 def _payload(message: Message, number: int, payload: NewPayload) -> Payload:
@@ -432,8 +473,8 @@ def _check(
         errors["semantics"] = [_("One of {known}.").format(known=", ".join(Semantics))]
     if not payloads:
         errors["payloads"] = [_("At least one payload is needed.")]
-    elif len(payloads) > 100:
-        errors["payloads"] = [_("At most 100 payloads.")]
+    elif len(payloads) > MAX_PAYLOADS:
+        errors["payloads"] = [_("At most {count} payloads.").format(count=written(MAX_PAYLOADS))]
     for number, payload in enumerate(payloads, start=1):
         kind = payload.content_type
         if len(kind) > 255 or not (is_header_value(kind) and _CONTENT_TYPE.fullmatch(kind)):
@@ -479,7 +520,8 @@ def _fingerprint(
         service,
         action,
         list(identifiers),
-        [[p.content_type, p.filename, p.label, p.sha256] for p in payloads],
+        # An upload by its name: its octets may have left by the time the submission is repeated.
+        [[p.content_type, p.filename, p.label, p.upload.hex if p.upload else p.sha256] for p in payloads],
     ]
     return hashlib.sha256(json.dumps(described).encode()).hexdigest()
 

@@ -12,6 +12,7 @@ from messaging.deliveries.services import monitoring
 from messaging.engine import circuits, forgetting, pairs
 from messaging.engine import memory as hub_memory
 from messaging.entrance import throttling
+from messaging.messages.services import uploading
 from messaging.models import Rejection
 from messaging.notifications.services import notifying, webhook_deliveries
 from messaging.onboarding.services import certificate_watch
@@ -42,10 +43,11 @@ def run() -> str:
     sessions.forget(clock.now())
     webhook_deliveries.drop_old(clock.now())
     jobs.forget_old()
+    uploads = uploading.sweep()
     transactions = due.forget_old(clock.now())
     return (
         f"pairs made {made}, disabled or enabled {closed}, rejections dropped {dropped}, days forgotten {forgotten}, "
-        f"expired unsent {expired}, transactions forgotten {transactions}, "
+        f"expired unsent {expired}, transactions forgotten {transactions}, uploads dropped {uploads}, "
         f"servers unreachable {down}, partners with something that expires soon {ending}, "
         f"pairs silent or heard again {silent}, targets at risk or missed {missed}, "
         f"audit chain {'holds' if sound else 'is broken'}, {watched}"

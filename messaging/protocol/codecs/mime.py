@@ -34,7 +34,7 @@ _CONTENT_ID = re.compile(r"[!-;=?-~](?:[ -;=?-~]*[!-;=?-~])?")
 _CONTENT_ID_SAFE = "!#$&'*+-/=?^_`{|}~@.:,;()[]"  # beside letters and digits; needs no escape in a quoted string
 
 # Lines that look like a delimiter but are none cost a step each; so many occur only on purpose.
-_CANDIDATES_PER_PART = 100
+_CANDIDATES_PER_PART = 20
 _LONGEST_PADDING = 1000
 
 

@@ -26,6 +26,11 @@ METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
 SCOPES = {
     "GET messages": "messages:read",
     "POST messages": "messages:write",
+    "GET uploads": "messages:write",
+    "POST uploads": "messages:write",
+    "GET uploads/{}": "messages:write",
+    "PATCH uploads/{}": "messages:write",
+    "DELETE uploads/{}": "messages:write",
     "GET messages/{}": "messages:read",
     "POST messages/{}/cancel": "messages:cancel",
     "POST messages/{}/settle": "indoubt:resolve",

@@ -203,7 +203,7 @@ def test_a_stopped_pair_takes_it_and_warns(admin: Api, partner: PartnerSide) -> 
         ({"payloads": [{"content_base64": "PA==", "sha256": "0" * 64}]}, "#/payloads/0/sha256", "digest_mismatch"),
         ({"payloads": [{"content_base64": "PA==", "content_type": "xml"}]}, "#/payloads", "invalid"),
         ({"payloads": [{"content_base64": "PA==", "colour": 1}]}, "#/payloads/0/colour", "unknown_field"),
-        ({"payloads": [{"content_base64": "PA=="}] * 101}, "#/payloads", "max_length"),
+        ({"payloads": [{"content_base64": "PA=="}] * 1001}, "#/payloads", "max_length"),
     ],
 )
 def test_what_is_wrong_is_pointed_at(

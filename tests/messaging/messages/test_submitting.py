@@ -12,6 +12,7 @@ from django.db import connection
 
 from messaging import storage
 from messaging.choices import Direction, MessageState
+from messaging.entrance.refusals import Arrival
 from messaging.exceptions import (
     ApplicationError,
     DuplicateMessageId,
@@ -25,6 +26,8 @@ from messaging.journal.audit import Actor
 from messaging.messages.services.submitting import NewPayload, Submission, message_submit
 from messaging.models import Event, Message, MessageIdentity, Pair, Payload
 from messaging.pairs.services import operating
+from messaging.protocol.envelope import MAX_PAYLOADS, DocumentReference, PayloadPart
+from messaging.protocol.errors import EncodeError
 from partners import registry, services
 from partners.models import Agreement
 from rmhub.clock import frozen
@@ -118,7 +121,7 @@ WRONG: dict[str, tuple[str, dict[str, object]]] = {
     "action with a control character": ("action", {"action": "a\x07"}),
     "semantics that are none": ("semantics", {"semantics": "TwiceAtLeast"}),
     "no payload": ("payloads", {"payloads": []}),
-    "101 payloads": ("payloads", {"payloads": [NewPayload(b"x")] * 101}),
+    "1,001 payloads": ("payloads", {"payloads": [NewPayload(b"x")] * 1001}),
     "content type that is none": ("payloads", {"payloads": [NewPayload(b"x", "xml")]}),
     "content type with a line break": ("payloads", {"payloads": [NewPayload(b"x", "a/b\r\nX-A: b")]}),
     "content type outside ASCII": ("payloads", {"payloads": [NewPayload(b"x", 'a/b; name="\u00e9"')]}),
@@ -165,7 +168,10 @@ ODD_BUT_RIGHT: dict[str, dict[str, object]] = {
     },
     "content like a delimiter": {"message_id": "m1@x", "payloads": [NewPayload(b"\r\n--rm080-m1--\r\n")]},
     "empty payload": {"payloads": [NewPayload(b"")]},
-    "100 payloads": {"payloads": [NewPayload(b"x" * n, filename="f" * 255, label="l" * 120) for n in range(100)]},
+    "1,000 payloads": {
+        "message_id": "&" * 400,
+        "payloads": [NewPayload(b"x" * n, filename="\u20ac" * 255, label="&" * 120) for n in range(MAX_PAYLOADS)],
+    },
 }
 
 
@@ -184,6 +190,23 @@ def test_what_is_accepted_can_be_put_on_the_wire(name: str) -> None:
     payloads = given.get("payloads", [NewPayload(b"<Order/>")])
     assert [part.content for part in envelope.payloads] == [p.content for p in payloads]  # type: ignore[attr-defined]
     assert partner.outbound.flow == "awaiting_ack"
+
+
+def test_as_many_payloads_as_we_send_are_received_and_no_more() -> None:
+    partner = partner_side()
+
+    def arrival(count: int, number: int) -> Arrival:
+        parts = tuple(PayloadPart(f"p{n}@partner.example", "text/plain", b"%d" % n) for n in range(count))
+        manifest = tuple(DocumentReference("Document", f"cid:{part.content_id}") for part in parts)
+        return partner.message(number, manifest=manifest, payloads=parts)
+
+    assert partner.send(arrival(MAX_PAYLOADS, 1)) == 204
+    rows = Payload.objects.filter(message__direction="in").order_by("number")
+    assert [bytes(row.content or b"") for row in rows] == [b"%d" % n for n in range(MAX_PAYLOADS)]
+    with pytest.raises(EncodeError):  # a reader refuses it likewise (tests/protocol/codecs/test_mime.py)
+        arrival(MAX_PAYLOADS + 1, 2)
+    with pytest.raises(InvalidSubmission, match="At most 1,000 payloads"):
+        hand_in(partner, payloads=[NewPayload(b"x")] * (MAX_PAYLOADS + 1))
 
 
 def test_a_service_that_we_may_not_send_is_outside_the_agreement() -> None:

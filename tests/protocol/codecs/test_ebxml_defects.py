@@ -342,7 +342,7 @@ def test_ten_thousand_parts_cost_next_to_nothing() -> None:
         costs.append(len(calls))
 
     costs: list[int] = []
-    refused(1_000)
+    refused(2_000)
     refused(10_000)
     assert costs[1] < 2 * costs[0]
 

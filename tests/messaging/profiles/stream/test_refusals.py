@@ -138,7 +138,7 @@ REFUSED: dict[str, tuple[Callable[[StreamSide], Arrival], int, str]] = {
     "a partner without streams": (
         lambda p: replace(p.message(1), presented=partner_side().presented), 403, "unknown_agreement",
     ),
-    "too large": (lambda p: p.message(1, content=b"x" * 1_100_000), 413, "message_too_large"),
+    "too large": (lambda p: p.message(1, content=b"x" * 4_200_000), 413, "message_too_large"),
 }  # fmt: skip
 
 
