@@ -101,8 +101,8 @@ def look(worker: int, *, ahead: float = 0.0) -> Mapping[str, float]:
     Raises django.db.Error.
     """
     now = clock.now()
-    known = {"now": now, "until": now + timedelta(seconds=ahead), "worker": worker, "missing": now - MISSING_AFTER}
+    times = {"now": now, "until": now + timedelta(seconds=ahead), "missing": now - MISSING_AFTER}
     with connection.cursor() as cursor:
-        cursor.execute(_LOOK, known)
+        cursor.execute(_LOOK, {"worker": worker, **times})
         found = cursor.fetchone()
     return {task: (at - now).total_seconds() for task, at in zip(CONDITIONS, found, strict=True) if at is not None}
