@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 import shutil
 import tempfile
 from collections import Counter
@@ -32,6 +33,8 @@ def pytest_itemcollected(item: pytest.Item) -> None:
 
 def pytest_collection_finish() -> None:
     """Looks for garbage less often, and never in what stays: all modules, and ten thousand collected tests."""
+    if os.environ["DJANGO_SETTINGS_MODULE"] != "tests.settings":
+        raise pytest.UsageError("A module that tests import sets DJANGO_SETTINGS_MODULE: for all that they start, too.")
     gc.collect()
     gc.freeze()
     gc.set_threshold(20_000, 20, 20)

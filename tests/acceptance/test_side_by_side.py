@@ -14,9 +14,8 @@ import pytest
 
 from rmhub.hubs import Hub
 from tests import ROOT
-from tests.upgrades.__main__ import text
 from tests.upgrades.revision import Code, Unusable, checked_out
-from tests.upgrades.run import SETTINGS, SHARE, side_by_side
+from tests.upgrades.run import SETTINGS, SHARE, side_by_side, text
 
 pytestmark = pytest.mark.acceptance
 

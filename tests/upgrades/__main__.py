@@ -21,7 +21,7 @@ os.environ["DJANGO_SETTINGS_MODULE"] = "rmhub.settings"
 django.setup()
 
 from tests.upgrades.revision import Unusable, checked_out  # noqa: E402
-from tests.upgrades.run import Found, side_by_side  # noqa: E402
+from tests.upgrades.run import side_by_side, text  # noqa: E402
 
 
 def main() -> int:
@@ -45,17 +45,6 @@ def main() -> int:
         return 2
     print(json.dumps(asdict(found), indent=1) if options.json else text(found))
     return 1 if found.broken else 0
-
-
-def text(found: Found) -> str:
-    """The report for people."""
-    lines = [f"{found.old} beside {found.new}: {found.submitted} documents in {found.seconds} s"]
-    lines += [f"  {one.name}: {one.documents} documents in {one.seconds} s" for one in found.phases]
-    lines += [f"  {name} answered {count} requests" for name, count in found.served.items()]
-    lines += [f"  {name} sent {count} times" for name, count in found.sent.items()]
-    lines += [f"  {name.replace('_', ' ')} {value}" for name, value in found.judged.items()]
-    lines += [f"BROKEN: {one}" for one in found.broken] or ["Nothing was lost, doubled or out of order."]
-    return "\n".join(lines)
 
 
 if __name__ == "__main__":

@@ -275,6 +275,17 @@ class Upgrade:
         self.found.broken += verdict.contradictions({"a": a, "b": b})
 
 
+def text(found: Found) -> str:
+    """The report for people."""
+    lines = [f"{found.old} beside {found.new}: {found.submitted} documents in {found.seconds} s"]
+    lines += [f"  {one.name}: {one.documents} documents in {one.seconds} s" for one in found.phases]
+    lines += [f"  {name} answered {count} requests" for name, count in found.served.items()]
+    lines += [f"  {name} sent {count} times" for name, count in found.sent.items()]
+    lines += [f"  {name.replace('_', ' ')} {value}" for name, value in found.judged.items()]
+    lines += [f"BROKEN: {one}" for one in found.broken] or ["Nothing was lost, doubled or out of order."]
+    return "\n".join(lines)
+
+
 def side_by_side(old: Code, log: Log, *, documents: int = 20, logs: bool = False, spoil: Sequence[str] = ()) -> Found:
     """Runs it; what was found is in what is returned, whatever became of the promises.
 
