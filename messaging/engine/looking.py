@@ -70,24 +70,23 @@ CONDITIONS = {
     dispatch.SEAL: "EXISTS (SELECT FROM messaging_auditentry WHERE number IS NULL)",
 }
 
-# Task -> whose due_at says when it has something to do.
+# Task -> the columns that say when it has something to do, with the condition of the rows that count.
 _TIMERS = {
     dispatch.SEND: (
-        "messaging_pair WHERE gate = 'open' AND direction = 'out' AND",
-        "messaging_signal WHERE",
-        "messaging_message WHERE",
-        "messaging_incomingstream WHERE",
+        ("messaging_pair", "due_at", "gate = 'open' AND direction = 'out'"),
+        ("messaging_signal", "due_at", "true"),
+        ("messaging_message", "due_at", "true"),
+        ("messaging_incomingstream", "order_ack_due_at", "true"),
     )
 }
 
 
-def _timer(rows: str) -> str:
-    column = "order_ack_due_at" if "incomingstream" in rows else "due_at"
-    return f"(SELECT min({column}) FROM {rows} {column} > %(now)s AND {column} <= %(until)s)"  # noqa: S608
+def _timer(table: str, column: str, rows: str) -> str:
+    return f"(SELECT min({column}) FROM {table} WHERE {rows} AND {column} > %(now)s AND {column} <= %(until)s)"  # noqa: S608
 
 
 def _when(task: str) -> str:
-    timers = ", ".join(map(_timer, _TIMERS.get(task, ())))
+    timers = ", ".join(_timer(*timer) for timer in _TIMERS.get(task, ()))
     later = f"ELSE LEAST({timers})" if timers else ""
     return f"CASE WHEN {CONDITIONS[task]} THEN %(now)s::timestamptz {later} END"
 
