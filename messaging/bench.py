@@ -139,7 +139,7 @@ class EnvelopeBench(DocumentBench, Generic[AnEnvelope]):
         meant = (sample.message_id, terms.tpa_id, sample.service, sample.action)
         told = (read.message_id, read.agreement_id, read.service, read.action)
         wrong = [f"{was} became {now}." for was, now in zip(meant, told, strict=True) if was != now]
-        if [hashlib.sha256(part.content).hexdigest() for part in read.payloads] != [CONTENT_SHA256]:
+        if [hashlib.sha256(part.content[:]).hexdigest() for part in read.payloads] != [CONTENT_SHA256]:
             wrong.append("The document is not the same.")
         return wrong + [defect.description for defect in read.defects]
 
@@ -169,7 +169,7 @@ class EnvelopeBench(DocumentBench, Generic[AnEnvelope]):
             **more,
             "agreement_state": terms.state if terms is not None else "unknown",
         }
-        parts = [payload(part.content_type, part.content) for part in read.payloads]
+        parts = [payload(part.content_type, part.content[:]) for part in read.payloads]
         return Understood(self.name, message, parts, problems)
 
 

@@ -74,7 +74,7 @@ def attachment(request: Request, octets: Octets) -> HttpResponseBase:
         if octets.large is None:
             answer = HttpResponse(content[begin:end], status=status)
         else:
-            answer = FileResponse(octets.large.part(begin, end), status=status)
+            answer = FileResponse(octets.large.part(begin, end).opened(), status=status)
         if wanted:
             answer["Content-Range"] = f"bytes {begin}-{end - 1}/{size}"
         answer["Content-Length"] = str(end - begin)

@@ -36,7 +36,7 @@ from messaging.models import (
 )
 from messaging.models.bulk import bulk_insert, bulk_set, together
 from messaging.protocol import selecting
-from messaging.protocol.envelope import DocumentReference, ErrorInfo, PayloadPart
+from messaging.protocol.envelope import DocumentReference, ErrorInfo, PayloadPart, Sought
 from messaging.routing.services import forwarding
 from messaging.routing.services.routing import Road
 from partners.terms import Principal, Terms
@@ -48,7 +48,7 @@ class Arrived:
     for somebody else. `traceparent`: as in `Arrival`.
     """
 
-    body: bytes
+    body: bytes | storage.Large
     content_type: str
     principal: Principal
     digest: str
@@ -244,8 +244,19 @@ def received_event(message: Message, terms: Terms, now: datetime, traceparent: s
 
 
 def documents_of(payloads: Sequence[PayloadPart]) -> Documents:
-    """What they hold, for `subscriptions.deliveries_for`."""
-    return lambda: ((part.content, part.content_type) for part in payloads)
+    """What they hold, for `subscriptions.deliveries_for`: of what is too large to be looked into only as much as shows
+    that.
+    """
+    return lambda: ((part.content[: selecting.MAX_BYTES + 1], part.content_type) for part in payloads)
+
+
+def keep_large(contents: Iterable[bytes | Sought]) -> None:
+    """Has the store take what is not in memory, before a transaction holds the pair of the message. What is refused
+    then is removed some time, as all that no row names. Raises StoreUnavailable.
+    """
+    for content in contents:
+        if not isinstance(content, bytes):
+            storage.keep(content)
 
 
 def payload_rows(

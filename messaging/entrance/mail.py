@@ -70,7 +70,7 @@ def take(mail: Mail, *, principal: Principal | None, remote_address: str, limits
 
 def _report(report: Report, arrival: Arrival, principal: Principal | None) -> Taken:
     try:
-        if bounces.take(report, arrival.body, clock.now()):
+        if bounces.take(report, arrival.body[:], clock.now()):
             return Taken(204)
     except bounces.TooEarly:
         return Taken(TOO_EARLY, "The mail that this is about is still being recorded.")

@@ -85,7 +85,7 @@ def echo(request: HttpRequest) -> JsonResponse:
         found = understand(
             content_type=request.META.get("CONTENT_TYPE", "")[:1000],
             headers=reading.headers(request),
-            body=body,
+            body=body[:],
             principal=principal,
         )
     except _Refused as refused:

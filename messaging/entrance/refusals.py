@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import logging
 from dataclasses import dataclass
 from datetime import timedelta
@@ -10,6 +9,7 @@ from datetime import timedelta
 from django.db import transaction
 from django.db.models import F
 
+from messaging import storage
 from messaging.engine.group import GroupCommit
 from messaging.entrance.authentication import Entered
 from messaging.models import Rejection
@@ -32,7 +32,7 @@ class Arrival:
     """
 
     content_type: str
-    body: bytes
+    body: bytes | storage.Large
     presented: Presented
     remote_address: str = ""
     came_by: Transport = HTTP
@@ -75,7 +75,7 @@ def refuse(
         message_id=_storable(message_id)[:512],
         content_type=_storable(arrival.content_type)[:255],
         size=len(arrival.body),
-        sha256=hashlib.sha256(arrival.body).hexdigest(),
+        sha256=storage.digest(arrival.body),
         sample=arrival.body[:SAMPLE],
     )
     if row.reason == "unauthenticated":

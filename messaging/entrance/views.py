@@ -27,6 +27,7 @@ from messaging.profiles.repeatable.problems import PROBLEMS
 from messaging.profiles.repeatable.reading import Request
 from messaging.profiles.stream.receiving import receive as receive_stream
 from messaging.profiles.wsat.receiving import receive as receive_coordination
+from messaging.protocol.codecs.mime import MustBeHeld
 from messaging.protocol.envelope import Limits
 from partners.terms import Principal
 from rmhub import clock
@@ -58,6 +59,8 @@ def _entered(
         if body is None:
             return refuse_body(arrival, limit, entered.principal)
         return take(replace(arrival, body=body), entered.principal)
+    except MustBeHeld:
+        reading.held(request)
     except (DatabaseError, InterfaceError, OSError, hub_memory.MemoryChanged):
         # Nothing was stored, or what was stored will be found by the next copy; the partner sends it again.
         log.exception("cannot store now", extra={"action": action})

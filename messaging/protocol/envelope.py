@@ -76,9 +76,15 @@ class Pieces(Protocol):
 
 
 class Sought(Pieces, Protocol):
-    """Pieces of which it can be asked whether they hold a boundary."""
+    """Pieces that can be searched, and of which parts can be taken: few octets, or as many as there are."""
 
     def __contains__(self, sought: bytes, /) -> bool: ...
+
+    def find(self, sought: bytes, begin: int = 0, end: int | None = None, /) -> int: ...
+
+    def __getitem__(self, where: slice[int | None, int | None, None], /) -> bytes: ...
+
+    def part(self, begin: int, end: int) -> Sought: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +93,7 @@ class PayloadPart:
 
     content_id: str
     content_type: str
-    content: bytes
+    content: bytes | Sought
     filename: str = ""
     offset: int | None = None
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from django.conf import settings
 
+from messaging.protocol.envelope import Sought
 from messaging.storage.base import PayloadMissing, Place, Room, StoreUnavailable, digest_of
 from messaging.storage.folder import Folder, synchronise
 from messaging.storage.frames import cut_frame, pack_frame, unpack_frame
@@ -44,6 +45,9 @@ __all__ = (
 )
 
 
+_FEW = 64 * 1024  # bytes of a file that are held in a row: a message may have a thousand of them
+
+
 @dataclass(frozen=True, slots=True)
 class Stored:
     """Where bytes lie: in `content`, or as `stored_as` in the store."""
@@ -64,9 +68,12 @@ def place() -> Place:
     return Objects(settings.RMHUB_STORE_URL, settings.RMHUB_STORE_ACCESS_KEY, settings.RMHUB_STORE_SECRET_KEY)
 
 
-def keep(data: bytes | Large) -> Stored:
-    """Stores bytes durably; those of a file piece by piece. Raises StoreUnavailable."""
-    if isinstance(data, Large):
+def keep(data: bytes | Sought) -> Stored:
+    """Stores bytes durably; those of a file piece by piece, and once, however often that is asked for. Raises
+    StoreUnavailable.
+    """
+    if not isinstance(data, bytes):
+        assert isinstance(data, Large)
         return _keep_large(data)
     digest = hashlib.sha256(data).hexdigest()
     if len(data) <= settings.RMHUB_INLINE_PAYLOAD_BYTES:
@@ -75,10 +82,11 @@ def keep(data: bytes | Large) -> Stored:
 
 
 def _keep_large(large: Large) -> Stored:
-    if large.size <= settings.RMHUB_INLINE_PAYLOAD_BYTES:
-        return keep(large.head(large.size))
-    stored_as = place().put(large.sha256, large.size, large.opened())
-    return Stored(large.size, large.sha256, None, stored_as)
+    if large.size <= min(settings.RMHUB_INLINE_PAYLOAD_BYTES, _FEW):
+        return keep(large[:])
+    if not large.stored_as:
+        large.stored_as = place().put(large.sha256, large.size, large.opened())
+    return Stored(large.size, large.sha256, None, large.stored_as)
 
 
 def load(content: bytes | memoryview | None, stored_as: str) -> bytes:
@@ -104,7 +112,7 @@ def opened(content: bytes | memoryview | None, stored_as: str) -> bytes | Large:
         raise PayloadMissing(f"payload file {stored_as} cannot be read: {error.strerror}") from error
     if not is_whole:
         raise PayloadMissing(f"payload file {stored_as} is damaged")
-    return large if large.size > PIECE else large.head(PIECE)
+    return large if large.size > PIECE else large[:]
 
 
 def room() -> Room:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import struct
 from collections.abc import Sequence
 
+from messaging.protocol.envelope import Sought
+
 
 def pack_frame(literals: Sequence[bytes]) -> bytes:
     """The literals between the payloads as one value: their number, their lengths (big-endian), their bytes."""
@@ -24,7 +26,7 @@ def unpack_frame(frame: bytes | memoryview) -> tuple[bytes, ...]:
     return tuple(literals)
 
 
-def cut_frame(body: bytes, slices: Sequence[tuple[int, int]]) -> bytes:
+def cut_frame(body: bytes | Sought, slices: Sequence[tuple[int, int]]) -> bytes:
     """The frame of a received body: what is left when the payload slices (offset, length; ascending) are taken out."""
     literals, at = [], 0
     for offset, length in slices:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import hashlib
+import io
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
-from typing import IO
+from typing import IO, Any
 
 PIECE = 256 * 1024  # bytes that are held of a document at once; one that is no larger is no file
 
@@ -14,37 +15,60 @@ PIECE = 256 * 1024  # bytes that are held of a document at once; one that is no 
 class Large:
     """A file that can be read again from its beginning, by one thread at a time; `envelope.Sought`.
 
-    It is closed with its last user.
+    `begin`, `size`: where in the file it lies, when it is a part of it. The file is closed with its last user.
+    `stored_as`: the name of these octets in the store, once they are there.
     """
 
-    def __init__(self, file: IO[bytes]) -> None:
+    stored_as = ""
+
+    def __init__(self, file: IO[bytes], begin: int = 0, size: int | None = None, whole: Large | None = None) -> None:
         self._file = file
+        self._begin = begin
+        self._whole = whole
+        self._window = (0, b"")  # where in it the octets were that were looked at last, and these
+        self.size = file.seek(0, os.SEEK_END) - begin if size is None else size
 
     def __del__(self) -> None:
-        self._file.close()
-
-    @cached_property
-    def size(self) -> int:
-        return self._file.seek(0, os.SEEK_END)
+        if getattr(self, "_whole", self) is None:
+            self._file.close()
 
     @cached_property
     def sha256(self) -> str:
         """In hexadecimal; reads all of it once."""
-        return digest(self)
+        return digest(iter(self))
 
     def opened(self) -> IO[bytes]:
-        """The file, at its beginning; whoever reads it keeps this object too."""
-        self._file.seek(0)
-        return self._file
+        """A file of its own, at its beginning."""
+        return io.BufferedReader(_Reader(self), PIECE)
 
-    def part(self, begin: int = 0, end: int | None = None) -> Part:
-        """The octets from `begin` up to `end`, for who reads them later."""
-        self._file.seek(begin)
-        return Part(self, self._file, (self.size if end is None else end) - begin)
+    def part(self, begin: int = 0, end: int | None = None) -> Large:
+        """The octets from `begin` up to `end`."""
+        return Large(self._file, self._begin + begin, (self.size if end is None else end) - begin, self._whole or self)
 
-    def head(self, most: int) -> bytes:
-        """Its first bytes, all of them if there are no more."""
-        return self.opened().read(most)
+    def find(self, sought: bytes, begin: int = 0, end: int | None = None, /) -> int:
+        """Where these bytes are first within `begin` and `end`, also where two pieces meet; -1 for nowhere."""
+        reach = len(sought) - 1
+        end = self.size if end is None else min(end, self.size)
+        while begin + reach < end:
+            at = begin - begin % PIECE
+            found = self._around(at, reach).find(sought, begin - at, end - at)
+            if found >= 0:
+                return at + found
+            begin = at + PIECE
+        return -1
+
+    def _around(self, at: int, reach: int) -> bytes:
+        """The piece at `at`, and so many octets more; one piece is often looked at many times."""
+        known, window = self._window
+        if known != at or len(window) < min(PIECE + reach, self.size - at):
+            window = self[at : at + PIECE + reach]
+            self._window = (at, window)
+        return window
+
+    def __getitem__(self, where: slice[int | None, int | None, None], /) -> bytes:
+        begin, end, _ = where.indices(self.size)
+        self._file.seek(self._begin + begin)
+        return self._file.read(max(0, end - begin))
 
     def __len__(self) -> int:
         return self.size
@@ -53,28 +77,30 @@ class Large:
         yield from pieces(self.opened())
 
     def __contains__(self, sought: bytes) -> bool:
-        """Whether these bytes are in it, also where two pieces meet."""
-        before = b""
-        for piece in self:
-            if sought in before + piece:
-                return True
-            before = piece[1 - len(sought) :] if len(sought) > 1 else b""
-        return False
+        return self.find(sought) >= 0
 
 
-class Part:
-    """So many octets of a file from where it is, which a web server reads piece by piece."""
+class _Reader(io.RawIOBase):
+    """A `Large` as a file; where it is read is its own."""
 
-    def __init__(self, large: Large, file: IO[bytes], size: int) -> None:
-        self._large, self._file, self._left = large, file, size
+    def __init__(self, large: Large) -> None:
+        self._large, self._at = large, 0
 
-    def read(self, size: int = -1) -> bytes:
-        piece = self._file.read(self._left if size < 0 else min(size, self._left))
-        self._left -= len(piece)
-        return piece
+    def readable(self) -> bool:
+        return True
 
-    def close(self) -> None:
-        self._file.close()
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET, /) -> int:
+        self._at = offset + {os.SEEK_SET: 0, os.SEEK_CUR: self._at, os.SEEK_END: self._large.size}[whence]
+        return self._at
+
+    def readinto(self, buffer: Any, /) -> int:
+        piece = self._large[self._at : self._at + len(buffer)]
+        buffer[: len(piece)] = piece
+        self._at += len(piece)
+        return len(piece)
 
 
 class Body:
@@ -102,6 +128,8 @@ def join(parts: Sequence[bytes | Large]) -> bytes | Body:
 
 def digest(octets: bytes | Iterable[bytes]) -> str:
     """The SHA-256 of octets, in hexadecimal."""
+    if isinstance(octets, Large):
+        return octets.sha256
     if isinstance(octets, bytes):
         return hashlib.sha256(octets).hexdigest()
     found = hashlib.sha256()

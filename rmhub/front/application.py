@@ -203,13 +203,16 @@ class Front:
                 environ[TOO_LARGE] = True
                 body = Body(io.BytesIO(), 0)
             try:
-                held = min(body.size, environ.get(IN_MEMORY, body.size))
-                async with self._taken(self._memory, held if body.size > SMALL else 0, self._bounds.wait):
-                    environ["wsgi.input"] = body.file
-                    if body.broken is not None:
-                        await self._answer(environ, receive, send)
-                        raise body.broken
-                    await self._run(environ, receive, send)
+                answered = False
+                while not answered:  # it may find out that it needs more of the body in memory
+                    held = min(body.size, environ.get(IN_MEMORY, body.size))
+                    async with self._taken(self._memory, held if body.size > SMALL else 0, self._bounds.wait):
+                        body.file.seek(0)
+                        environ["wsgi.input"] = body.file
+                        if body.broken is not None:
+                            await self._answer(environ, receive, send)
+                            raise body.broken
+                        answered = await self._run(environ, receive, send)
             finally:
                 body.file.close()
                 if body.size > _WHOLE:

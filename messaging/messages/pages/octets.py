@@ -202,7 +202,7 @@ def _attachment(octets: Octets) -> HttpResponseBase:
     if octets.large is None:
         response = HttpResponse(octets.content, content_type=kind)
     else:
-        response = FileResponse(octets.large.part(), content_type=kind)
+        response = FileResponse(octets.large.opened(), content_type=kind)
         response["Content-Length"] = str(octets.large.size)
     name = "".join(
         character if character.isascii() and (character.isalnum() or character in "._-") else "_"

@@ -80,7 +80,7 @@ def shape(message: Message, payloads: list[Payload]) -> WireShape:
             payload = payloads[number - 1]
         size = payload.size if payload is not None else len(part.content)
         parts.append(WirePart(1, part.content_type, part.content_id, size, payload))
-    document = found[0].content if found and parts[1].payload is None else b""
+    document = found[0].octets if found and parts[1].payload is None else b""
     return WireShape(parts, document, _fields(document))
 
 

@@ -90,7 +90,7 @@ class NewPayload:
         """The octets, for whoever looks at what they say; of more than `selecting.MAX_BYTES`, which nobody looks into,
         one more than that.
         """
-        return self.content if isinstance(self.content, bytes) else self.content.head(selecting.MAX_BYTES + 1)
+        return self.content[: selecting.MAX_BYTES + 1]
 
 
 @dataclass(frozen=True, slots=True)

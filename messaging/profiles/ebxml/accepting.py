@@ -7,7 +7,6 @@ before the commit (invariant 1).
 
 from __future__ import annotations
 
-import hashlib
 import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -172,7 +171,7 @@ def _accept_normal(item: Item, batch: Batch) -> None:
 
 def _is_same(stored: Known, item: Item) -> bool:
     if stored.other is not None:
-        return stored.other.has(*(hashlib.sha256(payload.content).hexdigest() for payload in item.envelope.payloads))
+        return stored.other.has(*(storage.digest(payload.content) for payload in item.envelope.payloads))
     return stored.digest == item.digest
 
 

@@ -197,7 +197,7 @@ def _row(item: Item, message: Message | None, pair: Pair | None, ignored: str, n
         message_id=envelope.message_id,
         ref_to_message_id=envelope.ref_to_message_id,
         content_type=item.content_type[:1000],
-        body=item.body,
+        body=item.body[:],
         error_code=str(error.code)[:60] if error else "",
         error_severity=str(error.severity) if error else "",
         error_description=error.description[:2000] if error else "",

@@ -6,13 +6,14 @@ an error message is a transmission of its own.
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import replace
 
 from django.db import IntegrityError
 
+from messaging import storage
 from messaging.engine import pairs
 from messaging.engine.group import GroupCommit
+from messaging.entrance.effects import keep_large
 from messaging.entrance.refusals import Arrival, refuse
 from messaging.profiles.ebxml import accepting
 from messaging.protocol.codecs import ebxml
@@ -54,7 +55,7 @@ def receive(arrival: Arrival, *, limits: Limits, principal: Principal) -> int:
         body=arrival.body,
         content_type=arrival.content_type,
         principal=principal,
-        digest=hashlib.sha256(arrival.body).hexdigest(),
+        digest=storage.digest(arrival.body),
         terms=terms,
         remote_address=arrival.remote_address,
         traceparent=arrival.traceparent,
@@ -74,6 +75,11 @@ def receive(arrival: Arrival, *, limits: Limits, principal: Principal) -> int:
             pair_id=pairs.inbound_pair_id(terms),
             road=road,
         )
+        if not item.envelope.defects:
+            keep_large(part.content for part in envelope.payloads)
+    elif not isinstance(arrival.body, bytes):
+        detail = f"{len(arrival.body)} bytes; acknowledgements and error messages are small."
+        return _refuse(arrival, 413, "message_too_large", detail, principal, envelope)
     try:
         return _group.submit(item)
     except IntegrityError:

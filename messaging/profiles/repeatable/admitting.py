@@ -32,6 +32,7 @@ from messaging.profiles.repeatable import remembering
 from messaging.profiles.repeatable.answers import window_detail
 from messaging.profiles.repeatable.problems import PROBLEMS
 from messaging.profiles.repeatable.remembering import Elsewhere, Key, Remembered
+from messaging.protocol import selecting
 from messaging.protocol.errors import Severity
 from messaging.protocol.memory import Memory, Received, Refusal, Stored, Verdict, decide
 from messaging.routing.services.routing import Road
@@ -205,7 +206,7 @@ def _execute(item: Item, outcome: Outcome, batch: _Batch) -> Outcome:
     # A first-instance time after the start of memory says that it is none from before; a key says nothing.
     lost = pair.resync_since is not None and item.remembered and item.by_key
     if item.road is None:
-        contents = ((item.body, item.content_type),)
+        contents = ((item.body[: selecting.MAX_BYTES + 1], item.content_type),)
         deliveries = subscriptions.deliveries_for(
             message, lambda: contents, item.terms, now, answering=_answering(item), memory_lost=lost
         )

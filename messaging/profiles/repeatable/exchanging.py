@@ -20,6 +20,7 @@ from messaging.engine import memory as hub_memory
 from messaging.engine.group import GroupCommit
 from messaging.entrance import rate_limits
 from messaging.entrance.authentication import Entered
+from messaging.entrance.effects import keep_large
 from messaging.entrance.refusals import refuse
 from messaging.profiles.repeatable import admitting, remembering
 from messaging.profiles.repeatable import answers as telling
@@ -172,6 +173,7 @@ def _outcome(item: Item, outcome: Outcome, known: Remembered) -> Answer:
 
 
 def _admitted(item: Item) -> Outcome:
+    keep_large([item.body])
     for left in reversed(range(_TRIES)):
         _make_day(item)
         try:

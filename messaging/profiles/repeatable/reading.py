@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from urllib.parse import unquote
 
+from messaging import storage
 from messaging.engine import pairs
 from messaging.entrance.refusals import Arrival
 from messaging.profiles.repeatable import remembering
@@ -90,7 +90,7 @@ def read_item(request: Request, principal: Principal, terms: Terms, identity: Id
     said = [request.target, *given.values(), *([to] if to else [])]
     if document_id:
         said.append(f"{document_ids.HEADER}: {document_id}")
-    digest = hashlib.sha256(request.body).hexdigest()
+    digest = storage.digest(request.body)
     return Item(
         terms=terms,
         principal=principal,

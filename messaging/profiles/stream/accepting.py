@@ -7,7 +7,6 @@ predecessor is on its way, is left undecided: the entrance holds it back (`holdi
 
 from __future__ import annotations
 
-import hashlib
 import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -15,6 +14,7 @@ from decimal import Decimal
 
 from django.db import connection, transaction
 
+from messaging import storage
 from messaging.engine import handover
 from messaging.models import IncomingStream
 from messaging.models.bulk import read
@@ -269,7 +269,7 @@ def _repeat(item: Item, known: Known | None, rule: str, batch: Batch, *, compare
 
 
 def _is_same(item: Item, known: Known, batch: Batch) -> bool:
-    came = [hashlib.sha256(part.content).hexdigest() for part in item.envelope.payloads]
+    came = [storage.digest(part.content) for part in item.envelope.payloads]
     if any(message.pk == known.message_pk for message in batch.messages):
         return came == [payload.sha256 for payload in batch.payloads if payload.message_id == known.message_pk]
     return remembering.stored_message(known.message_pk).has(*came)

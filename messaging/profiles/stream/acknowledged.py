@@ -236,7 +236,7 @@ def _row(item: Receipt, pair: Pair | None, about: Message | None, ignored: str, 
         message_id=item.message_id[:512],
         ref_to_message_id=item.about[:512],
         content_type=item.content_type,
-        body=item.body,
+        body=item.body[:],
         note=ignored[:255],
         created_at=now,
     )

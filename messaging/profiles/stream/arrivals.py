@@ -23,6 +23,7 @@ from dataclasses import dataclass, field
 
 from django.conf import settings
 
+from messaging import storage
 from messaging.choices import SignalKind
 from messaging.entrance.effects import Arrived
 from messaging.protocol.codecs.stream import StreamEnvelope, StreamPosition
@@ -217,7 +218,7 @@ class Receipt:
     about: str
     message_class: int
     content_type: str
-    body: bytes
+    body: bytes | storage.Large
     digest: str
     remote_address: str = ""
     traceparent: str = ""

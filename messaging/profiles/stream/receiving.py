@@ -6,7 +6,6 @@ message is stored is said by an order acknowledgement, that it never will be by 
 
 from __future__ import annotations
 
-import hashlib
 import logging
 import time
 from dataclasses import replace
@@ -14,9 +13,11 @@ from dataclasses import replace
 from django.conf import settings
 from django.db import IntegrityError
 
+from messaging import storage
 from messaging.choices import SignalKind
 from messaging.engine import pairs
 from messaging.engine.group import GroupCommit
+from messaging.entrance.effects import keep_large
 from messaging.entrance.refusals import Answer, Arrival, refuse
 from messaging.profile import of
 from messaging.profiles.stream import accepting, acknowledged
@@ -56,6 +57,9 @@ def receive(arrival: Arrival, *, limits: Limits, principal: Principal) -> Answer
     except NotAMessage as error:
         return Answer(refuse(arrival, 400, error.reason, error.detail, principal=principal))
     if envelope.kind is not StreamKind.MESSAGE:
+        if not isinstance(arrival.body, bytes):
+            detail = f"{len(arrival.body)} bytes; receipts are small."
+            return _refuse(arrival, 413, "message_too_large", detail, principal, envelope)
         return Answer(_receipts.submit(_receipt(arrival, envelope, principal)))
     found = [terms for terms in known.by_hop(principal.party_id) if of(terms).windowed]
     fitting = [terms for terms in found if normalize_uri(terms.own_uri) == normalize_uri(envelope.to)]
@@ -66,7 +70,10 @@ def receive(arrival: Arrival, *, limits: Limits, principal: Principal) -> Answer
     if len(arrival.body) > terms.max_message_bytes + limits.header_document:
         detail = f"{len(arrival.body)} bytes; agreement {terms.tpa_id} allows {terms.max_message_bytes} of payload."
         return _refuse(arrival, 413, "message_too_large", detail, principal, envelope)
-    return _accepted(_item(arrival, envelope, principal, terms))
+    item = _item(arrival, envelope, principal, terms)
+    if item.refused is None and not envelope.defects:
+        keep_large(part.content for part in envelope.payloads)
+    return _accepted(item)
 
 
 def _accepted(item: Item) -> Answer:
@@ -131,7 +138,7 @@ def _item(arrival: Arrival, envelope: StreamEnvelope, principal: Principal, term
         body=arrival.body,
         content_type=arrival.content_type,
         principal=principal,
-        digest=hashlib.sha256(arrival.body).hexdigest(),
+        digest=storage.digest(arrival.body),
         terms=terms,
         pair_id=pairs.inbound_pair_id(terms),
         service=service,
@@ -214,7 +221,7 @@ def _receipt(arrival: Arrival, envelope: StreamEnvelope, principal: Principal) -
         message_class=envelope.message_class,
         content_type=arrival.content_type,
         body=arrival.body,
-        digest=hashlib.sha256(arrival.body).hexdigest(),
+        digest=storage.digest(arrival.body),
         remote_address=arrival.remote_address,
         traceparent=arrival.traceparent,
     )

@@ -234,7 +234,7 @@ def keep(item: Item, coordination: Coordination | None, enlistment: Enlistment |
         enlistment=enlistment,
         kind=item.message.kind,
         content_type=item.arrival.content_type,
-        octets=item.arrival.body,
+        octets=item.arrival.body[:],
         now=item.now,
         message_id=item.message.addressing.message_id,
         relates_to=item.message.addressing.relates_to,

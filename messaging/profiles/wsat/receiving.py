@@ -59,7 +59,7 @@ def receive(arrival: Arrival, *, service: str, soap_action: str = "", principal:
         return Answer(refuse(arrival, 404, "unknown_service", detail, principal=principal))
     try:
         most = settings.RMHUB_TRANSACTION_MESSAGE_BYTES
-        message = decode(arrival.content_type, arrival.body, max_bytes=most, soap_action=soap_action)
+        message = decode(arrival.content_type, arrival.body[:], max_bytes=most, soap_action=soap_action)
     except Unreadable as error:
         return Answer(refuse(arrival, error.status, error.reason, error.detail, principal=principal))
     terms = agreement_of(principal, message)

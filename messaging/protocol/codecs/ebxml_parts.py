@@ -28,7 +28,7 @@ from messaging.protocol.codecs.mime import (
     refers_to,
 )
 from messaging.protocol.codecs.xml import XML_LANGUAGE, XML_SPACE, Findings, element_text
-from messaging.protocol.envelope import DocumentReference, ErrorInfo, Limits, PayloadPart
+from messaging.protocol.envelope import DocumentReference, ErrorInfo, Limits, PayloadPart, Sought
 from messaging.protocol.errors import ErrorCode, NotAMessage, Severity
 
 _HEADER_MEDIA_TYPES = frozenset((HEADER_MEDIA_TYPE, "text/xml", "application/xml"))
@@ -38,19 +38,19 @@ class Containers(NamedTuple):
     """The header document and the payload parts (wire-ebxml 1.1); RM-Document-ID of the header part, as it came."""
 
     document: bytes
-    parts: list[Part]
+    parts: Sequence[Part]
     document_id: str = ""
 
 
-def containers(content_type: str, body: bytes, limits: Limits) -> Containers:
-    """What one transport entity holds. Raises NotAMessage."""
+def containers(content_type: str, body: bytes | Sought, limits: Limits) -> Containers:
+    """What one transport entity holds. Raises NotAMessage, MustBeHeld."""
     if len(content_type) > limits.part_headers:
         raise NotAMessage("not_mime", "the Content-Type is too long")
     media_type, parameters = decode_header_value(content_type)
     if not media_type.startswith("multipart/"):
         if media_type not in _HEADER_MEDIA_TYPES:
             raise NotAMessage("not_mime", f"Content-Type {media_type[:80]!r} is neither multipart nor an ebXML header")
-        return Containers(_in_utf8(body, parameters), [])
+        return Containers(_in_utf8(header_document(body, limits), parameters), [])
     parts = parts_of(body, parameters, limits)
     header = parts.pop(_root_index(parts, parameters.get("start", "")))
     if header.damage:
@@ -58,10 +58,16 @@ def containers(content_type: str, body: bytes, limits: Limits) -> Containers:
     media_type, parameters = decode_header_value(header.content_type)
     if media_type and media_type not in _HEADER_MEDIA_TYPES:
         raise NotAMessage("no_header_part", f"the root part is {media_type[:80]!r} and not an ebXML header")
-    return Containers(_in_utf8(header.content, parameters), parts, header.headers.get("rm-document-id", ""))
+    document = header_document(header.content, limits)
+    return Containers(_in_utf8(document, parameters), parts, header.headers.get("rm-document-id", ""))
 
 
-def _root_index(parts: list[Part], start: str) -> int:
+def header_document(content: bytes | Sought, limits: Limits) -> bytes:
+    """The octets of a header, in memory; of one that is too large enough for a parser to see that."""
+    return content if isinstance(content, bytes) else content[: limits.header_document + 1]
+
+
+def _root_index(parts: Sequence[Part], start: str) -> int:
     """RFC 2387: the part that `start` names, else the first (also when senders name one that is not there)."""
     if start:
         wanted = bare_content_id(start)
@@ -82,7 +88,7 @@ def _in_utf8(document: bytes, parameters: dict[str, str]) -> bytes:
     return document
 
 
-def payloads(parts: list[Part], normal: bool, findings: Findings) -> tuple[PayloadPart, ...]:
+def payloads(parts: Sequence[Part], normal: bool, findings: Findings) -> tuple[PayloadPart, ...]:
     """The payload containers in their order. Those of an Acknowledgement or Error are tolerated, whatever they are."""
     found = []
     seen: set[str] = set()

@@ -32,6 +32,7 @@ from messaging.protocol.envelope import (
     PartyId,
     RoutingHeader,
     Semantics,
+    Sought,
 )
 from messaging.protocol.errors import ErrorCode, NotAMessage, Severity
 
@@ -56,18 +57,19 @@ _URIS = ("SenderURI", "ReceiverURI", "ErrorURI")
 _REQUIRED_IN_NORMAL = ("TPAId", "ConversationId", "ServiceInterface", "Action")
 
 
-def decode(content_type: str, body: bytes, limits: Limits = DEFAULT_LIMITS) -> Envelope:
+def decode(content_type: str, body: bytes | Sought, limits: Limits = DEFAULT_LIMITS) -> Envelope:
     """The message in one transport entity.
 
     `content_type` is the entity's Content-Type header, `body` its octets without
     a Content-Encoding or (for mail) an outer Content-Transfer-Encoding. Payload
-    parts keep their order, with the offset at which each lies in `body`.
+    parts keep their order, with the offset at which each lies in `body`; those of
+    a body that is not in memory are not, either.
 
     Identifiers in the result hold no line breaks and at most `limits.identifier`
     characters: what does not fit is cut and becomes a defect, so that any result
     can be stored and answered.
 
-    Raises NotAMessage, and nothing else, with reason body_too_large, not_mime,
+    Raises MustBeHeld, and NotAMessage, and nothing else, with reason body_too_large, not_mime,
     truncated, too_many_parts, part_headers_too_large, no_header_part,
     bad_transfer_encoding, header_too_large, dtd_forbidden, too_deep,
     too_many_elements, xml_not_well_formed, not_ebxml, missing_message_id,

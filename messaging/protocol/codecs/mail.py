@@ -130,7 +130,7 @@ def _rebuilt(body: bytes, boundary: str, limits: Limits) -> bytes:
         head = [f"{title}: {part.headers[name]}" for name, title in _PART_HEADERS if name in part.headers]
         head.append(f"Content-Length: {len(part.content)}")
         lines = "\r\n".join(head).encode("utf-8", "replace")
-        pieces += [lead, delimiter, b"\r\n", lines, b"\r\n\r\n", part.content]
+        pieces += [lead, delimiter, b"\r\n", lines, b"\r\n\r\n", part.octets]
         lead = b"\r\n"
     pieces += [lead, delimiter, b"--\r\n"]
     return b"".join(pieces)
@@ -237,13 +237,13 @@ def read_report(mail: Mail, limits: Limits = DEFAULT_LIMITS) -> Report | None:
     ):
         return None
     parts = decode_multipart(mail.octets[mail.start :], parameters.get("boundary", ""), limits)
-    blocks = [block for part in parts if _type(part) == _STATUS for block in _blocks(part.content)]
+    blocks = [block for part in parts if _type(part) == _STATUS for block in _blocks(part.octets)]
     if not blocks:
         raise NotAMessage("not_a_report", "the report has no part of type message/delivery-status")
     names = [block["original-envelope-id"] for block in blocks if "original-envelope-id" in block]
     for part in parts:
         if _type(part) in _ORIGINALS:
-            headers, _ = decode_entity_head(part.content, Limits(part_headers=MAX_HEAD))
+            headers, _ = decode_entity_head(part.octets, Limits(part_headers=MAX_HEAD))
             names.append(headers.get("message-id", ""))
     names += [*mail.all("in-reply-to"), *mail.all("references")]
     worst = min((block for block in blocks if "action" in block), key=_rank, default={})

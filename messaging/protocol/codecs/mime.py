@@ -38,6 +38,10 @@ _CANDIDATES_PER_PART = 20
 _LONGEST_PADDING = 1000
 
 
+class MustBeHeld(Exception):
+    """A part has a transfer encoding: such a body is read when all of it is in memory."""
+
+
 @dataclass(frozen=True, slots=True)
 class Part:
     """One body part. Header names are lower-case, values unfolded and free of control characters.
@@ -48,9 +52,14 @@ class Part:
     """
 
     headers: dict[str, str]
-    content: bytes
+    content: bytes | Sought
     offset: int | None
     damage: str = ""
+
+    @property
+    def octets(self) -> bytes:
+        """The content in memory."""
+        return self.content[:]
 
     @property
     def content_id(self) -> str:
@@ -118,18 +127,19 @@ def refers_to(reference: str, keys: set[str]) -> bool:
     return bare in keys or ("%" in bare and unquote(bare) in keys)
 
 
-def decode_multipart(body: bytes, boundary: str, limits: Limits = DEFAULT_LIMITS) -> list[Part]:
-    """The parts of a multipart body in their order; preamble and epilogue are dropped.
+def decode_multipart(body: bytes | Sought, boundary: str, limits: Limits = DEFAULT_LIMITS) -> list[Part]:
+    """The parts of a multipart body in their order; preamble and epilogue are dropped. Those of a body that is not in
+    memory are not, either.
 
     Lines end with CRLF or LF. A part's own Content-Length is ignored: boundaries
     decide (wire-ebxml 1.1). Raises NotAMessage with reason not_mime (no delimiter
     line), truncated (no closing delimiter, so that a payload that was cut short
-    is never taken for a whole one), too_many_parts or part_headers_too_large.
+    is never taken for a whole one), too_many_parts or part_headers_too_large; and MustBeHeld.
     """
     return [_part(body, begin, end, limits) for begin, end in _spans(body, boundary, limits)]
 
 
-def parts_of(body: bytes, parameters: Mapping[str, str], limits: Limits) -> list[Part]:
+def parts_of(body: bytes | Sought, parameters: Mapping[str, str], limits: Limits) -> list[Part]:
     """The parts of a message, of which there is one at least. `parameters`: of its Content-Type. Raises NotAMessage."""
     boundary = parameters.get("boundary", "")
     if not boundary:
@@ -140,18 +150,18 @@ def parts_of(body: bytes, parameters: Mapping[str, str], limits: Limits) -> list
     return parts
 
 
-def _spans(body: bytes, boundary: str, limits: Limits) -> list[tuple[int, int]]:
+def _spans(body: bytes | Sought, boundary: str, limits: Limits) -> list[tuple[int, int]]:
     """(begin, end) of each part: from behind its delimiter line to the start of the next one."""
     delimiter = b"--" + boundary.encode("latin-1", "replace")
     needle = b"\n" + delimiter
     spans: list[tuple[int, int]] = []
     begin = -1
     candidates = 0
-    position = 0 if body.startswith(delimiter) else body.find(needle) + 1 or -1
+    position = 0 if body[: len(delimiter)] == delimiter else body.find(needle) + 1 or -1
     while position >= 0:
         candidates += 1
         tail = position + len(delimiter)
-        closing = body.startswith(b"--", tail)
+        closing = body[tail : tail + 2] == b"--"
         after = _end_of_line(body, tail + 2 if closing else tail)
         if after >= 0:
             if begin >= 0:
@@ -168,9 +178,9 @@ def _spans(body: bytes, boundary: str, limits: Limits) -> list[tuple[int, int]]:
     raise NotAMessage("truncated", "the closing MIME boundary is missing")
 
 
-def _end_of_line(body: bytes, position: int) -> int:
+def _end_of_line(body: bytes | Sought, position: int) -> int:
     """Where the next line begins, when only padding is left on this one; else -1."""
-    if body.startswith(b"\r\n", position):
+    if body[position : position + 2] == b"\r\n":
         return position + 2
     end = body.find(b"\n", position, position + _LONGEST_PADDING)
     if end < 0:
@@ -180,31 +190,33 @@ def _end_of_line(body: bytes, position: int) -> int:
     return -1 if body[position:end].strip(b" \t\r") else min(end + 1, len(body))
 
 
-def _part(body: bytes, begin: int, end: int, limits: Limits) -> Part:
+def _part(body: bytes | Sought, begin: int, end: int, limits: Limits) -> Part:
     headers, start, crlf = _head(body, begin, end, limits)
     # The line break before a delimiter is the delimiter's (RFC 2046, 5.1.1). In a body with bare LF
     # a CR before it is content, so the part's own blank line tells which kind of line break it is.
     stop = max(end - 1, start)
-    if crlf and stop > start and body[stop - 1] == 13:
+    if crlf and stop > start and body[stop - 1 : stop] == b"\r":
         stop -= 1
-    content = body[start:stop]
+    content = body[start:stop] if isinstance(body, bytes) else body.part(start, stop)
     encoding = headers.get("content-transfer-encoding")
     if encoding is None:
         return Part(headers, content, start)
     encoding = encoding.partition(";")[0].strip().lower()
     if encoding in _IDENTITY:
         return Part(headers, content, start)
+    if not isinstance(content, bytes):
+        raise MustBeHeld
     try:
         return Part(headers, decode_transfer_encoding(encoding, content), None)
     except ValueError as error:
         return Part(headers, content, None, str(error))
 
 
-def _head(body: bytes, begin: int, end: int, limits: Limits) -> tuple[dict[str, str], int, bool]:
+def _head(body: bytes | Sought, begin: int, end: int, limits: Limits) -> tuple[dict[str, str], int, bool]:
     """Headers of the entity at `begin`, where its content starts, and whether its blank line is a CRLF."""
-    if body.startswith(b"\r\n", begin):
+    if body[begin : begin + 2] == b"\r\n":
         return {}, begin + 2, True
-    if body.startswith(b"\n", begin):
+    if body[begin : begin + 1] == b"\n":
         return {}, begin + 1, False
     window = min(end, begin + limits.part_headers)
     crlf = body.find(b"\n\r\n", begin, window)
@@ -356,7 +368,7 @@ def encode_base64_parts(body: bytes, boundary: str, limits: Limits = DEFAULT_LIM
             if name in part.headers:
                 pieces.append(f"{title}: {part.headers[name]}\r\n".encode())
         pieces.append(b"Content-Transfer-Encoding: base64\r\n\r\n")
-        pieces.append(encode_base64(part.content) or b"\r\n")
+        pieces.append(encode_base64(part.octets) or b"\r\n")
     pieces.append(f"--{boundary}--\r\n".encode("ascii"))
     return b"".join(pieces)
 

@@ -13,7 +13,7 @@ from datetime import datetime
 from lxml import etree
 
 from messaging.protocol import document_ids
-from messaging.protocol.codecs.ebxml_parts import payloads
+from messaging.protocol.codecs.ebxml_parts import header_document, payloads
 from messaging.protocol.codecs.mime import (
     Part,
     bare_content_id,
@@ -33,7 +33,7 @@ from messaging.protocol.codecs.stream_lexical import (
     parse_time,
 )
 from messaging.protocol.codecs.xml import XML_LANGUAGE, XML_SPACE, Findings, element_text, parse_document
-from messaging.protocol.envelope import DEFAULT_LIMITS, DocumentReference, Limits, PartyId, PayloadPart
+from messaging.protocol.envelope import DEFAULT_LIMITS, DocumentReference, Limits, PartyId, PayloadPart, Sought
 from messaging.protocol.errors import ErrorCode, NotAMessage
 from messaging.protocol.streams.envelope import (
     FinalReceipt,
@@ -55,16 +55,16 @@ _OWN = "{" + NAMESPACE + "}"
 _MUST_UNDERSTAND = ("{" + SOAP + "}mustUnderstand", "mustUnderstand")
 
 
-def decode(content_type: str, body: bytes, limits: Limits = DEFAULT_LIMITS) -> StreamEnvelope:
+def decode(content_type: str, body: bytes | Sought, limits: Limits = DEFAULT_LIMITS) -> StreamEnvelope:
     """The message or receipt in one transport entity; a body without parts is a message without payload.
 
     Identifiers in the result hold no line breaks and at most `limits.identifier` characters: what does not fit is cut
     and becomes a defect.
 
-    Raises NotAMessage, and nothing else, with reason body_too_large, not_mime, truncated, too_many_parts,
-    part_headers_too_large, no_header_part, bad_transfer_encoding, header_too_large, dtd_forbidden, too_deep,
-    too_many_elements, xml_not_well_formed, not_soap, missing_message_id, missing_to, bad_stream_header, bad_receipt,
-    bad_document_id or unexpected_class.
+    Raises MustBeHeld, and NotAMessage, and nothing else, with reason body_too_large, not_mime, truncated,
+    too_many_parts, part_headers_too_large, no_header_part, bad_transfer_encoding, header_too_large, dtd_forbidden,
+    too_deep, too_many_elements, xml_not_well_formed, not_soap, missing_message_id, missing_to, bad_stream_header,
+    bad_receipt, bad_document_id or unexpected_class.
     """
     if len(body) > limits.body:
         raise NotAMessage("body_too_large", f"body of {len(body)} bytes; {limits.body} allowed")
@@ -80,13 +80,13 @@ def decode(content_type: str, body: bytes, limits: Limits = DEFAULT_LIMITS) -> S
     return _envelope(blocks, own, payloads(parts, True, findings), findings)
 
 
-def _containers(content_type: str, body: bytes, limits: Limits) -> tuple[bytes, list[Part]]:
+def _containers(content_type: str, body: bytes | Sought, limits: Limits) -> tuple[bytes, list[Part]]:
     """The SOAP document and the payload parts (RFC 2387: the part that `start` names, else the first)."""
     if len(content_type) > limits.part_headers:
         raise NotAMessage("not_mime", "the Content-Type is too long")
     media_type, parameters = decode_header_value(content_type)
     if media_type in _MEDIA_TYPES:
-        return body, []
+        return header_document(body, limits), []
     if not media_type.startswith("multipart/"):
         raise NotAMessage("not_mime", f"Content-Type {media_type[:80]!r} is neither multipart nor text/xml")
     parts = parts_of(body, parameters, limits)
@@ -98,7 +98,7 @@ def _containers(content_type: str, body: bytes, limits: Limits) -> tuple[bytes, 
     media_type = decode_header_value(root.content_type)[0]
     if media_type and media_type not in _MEDIA_TYPES:
         raise NotAMessage("no_header_part", f"the root part is {media_type[:80]!r} and not text/xml")
-    return root.content, parts
+    return header_document(root.content, limits), parts
 
 
 def _name(element: etree._Element) -> str:

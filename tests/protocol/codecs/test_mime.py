@@ -5,6 +5,7 @@ The file form of a message (docs/ftp-binding.md).
 
 from __future__ import annotations
 
+import io
 import time
 
 import pytest
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 
 from messaging.protocol.codecs.entity_file import NotAnEntity, file_name, is_final, name_of, pack, unpack
 from messaging.protocol.codecs.mime import (
+    MustBeHeld,
     Part,
     bare_content_id,
     choose_boundary,
@@ -29,6 +31,7 @@ from messaging.protocol.codecs.mime import (
 )
 from messaging.protocol.envelope import Limits
 from messaging.protocol.errors import EncodeError, NotAMessage
+from messaging.storage import Large
 from tests.protocol.codecs.samples import counting
 
 TWO_PARTS = (
@@ -40,13 +43,41 @@ TWO_PARTS = (
 
 
 def contents(body: bytes, boundary: str = "b", **limits: int) -> list[bytes]:
-    return [part.content for part in decode_multipart(body, boundary, Limits(**limits))]
+    return [part.octets for part in decode_multipart(body, boundary, Limits(**limits))]
 
 
 def reason(body: bytes, boundary: str = "b", **limits: int) -> str:
     with pytest.raises(NotAMessage) as caught:
         decode_multipart(body, boundary, Limits(**limits))
     return caught.value.reason
+
+
+_NEAR = st.sampled_from([b"--b", b"\r\n", b"\n", b"--", b" ", b"A: b", b"x" * 7, b"\r", b"--b--", b"--b\r\n"])
+
+
+@given(st.one_of(st.lists(_NEAR, max_size=30).map(b"".join), st.binary(max_size=60).map(lambda end: TWO_PARTS + end)))
+def test_a_body_in_a_file_is_cut_as_one_in_memory(body: bytes) -> None:
+    """Pieces of eleven bytes, so that every delimiter lies across two of them sometimes."""
+
+    def cut(of: bytes | Large) -> list[tuple[object, ...]] | str:
+        try:
+            parts = decode_multipart(of, "b", Limits(parts=5, part_headers=30))
+        except NotAMessage as error:
+            return error.reason
+        return [(part.headers, part.octets, part.offset, len(part.content)) for part in parts]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("messaging.storage.large.PIECE", 11)
+        assert cut(Large(io.BytesIO(body))) == cut(body)
+
+
+def test_a_part_with_an_encoding_is_read_in_memory_only() -> None:
+    body = b"--b\r\nContent-Transfer-Encoding: base64\r\n\r\nYQ==\r\n--b--\r\n"
+    assert contents(body) == [b"a"]
+    with pytest.raises(MustBeHeld):
+        decode_multipart(Large(io.BytesIO(body)), "b")
+    plain = body.replace(b"base64", b"8bit")
+    assert [part.octets for part in decode_multipart(Large(io.BytesIO(plain)), "b")] == [b"YQ=="]
 
 
 def test_parts_are_exact_and_know_their_offset() -> None:
