@@ -60,7 +60,7 @@ def download(
 def attachment(request: Request, octets: Octets) -> HttpResponseBase:
     """The bytes, or the range of them that was asked for. Raises Problem (416)."""
     content = octets.content
-    size = len(content) if octets.large is None else octets.large.size
+    size = len(content) if octets.large is None else len(octets.large)
     digest = bytes.fromhex(octets.sha256) if octets.sha256 else hashlib.sha256(content).digest()
     encoded = base64.b64encode(digest).decode()
     etag = f'"{digest.hex()[:32]}"'

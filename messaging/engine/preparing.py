@@ -14,12 +14,11 @@ from messaging.claim import Claim
 from messaging.engine.snapshots import party_ids
 from messaging.models import Message, Payload, Signal
 from messaging.protocol.codecs.entity_file import name_of
-from messaging.protocol.envelope import PartyId, Pieces, Wire
+from messaging.protocol.envelope import PartyId, Wire
 from messaging.protocol.errors import NotAMessage
+from messaging.read_ahead import Octets
 from partners import registry
 from partners.terms import Terms
-
-Octets = bytes | Pieces
 
 
 def prepare(message: Message, payloads: list[Payload], terms: Terms, now: datetime) -> Octets:
@@ -103,7 +102,7 @@ def stored_body(message: Message, payloads: list[Payload]) -> bytes:
     return octets if isinstance(octets, bytes) else b"".join(octets)
 
 
-def stored_octets(message: Message, payloads: list[Payload]) -> Octets:
+def stored_octets(message: Message, payloads: list[Payload]) -> bytes | storage.Body:
     """The exact octets of a message that was prepared or received.
 
     Raises ValueError when it has none yet, and storage.PayloadMissing when what is stored no longer gives them.

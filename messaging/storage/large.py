@@ -77,6 +77,21 @@ class Part:
         self._file.close()
 
 
+class Cut:
+    """Octets that come in pieces, which a web server reads."""
+
+    def __init__(self, pieces: Iterator[bytes]) -> None:
+        self._pieces, self._piece = pieces, b""
+
+    def read(self, size: int = -1) -> bytes:
+        """All of them, or the next of them: at most `size`, none at their end."""
+        if size < 0:
+            return self._piece + b"".join(self._pieces)
+        self._piece = self._piece or next(self._pieces, b"")
+        found, self._piece = self._piece[:size], self._piece[size:]
+        return found
+
+
 class Body:
     """Octets one after the other, some of which are in files: what goes out without being held; `envelope.Pieces`."""
 
@@ -87,11 +102,23 @@ class Body:
         return sum(len(part) for part in self._parts)
 
     def __iter__(self) -> Iterator[bytes]:
+        yield from self._between(0, len(self))
+
+    def part(self, begin: int = 0, end: int | None = None) -> Cut:
+        """The octets from `begin` up to `end`, for who reads them later."""
+        return Cut(self._between(begin, len(self) if end is None else end))
+
+    def _between(self, begin: int, end: int) -> Iterator[bytes]:
+        at = 0
         for part in self._parts:
+            first, last = max(begin - at, 0), min(end - at, len(part))
+            at += len(part)
+            if first >= last:
+                continue
             if isinstance(part, Large):
-                yield from part
+                yield from pieces(part.part(first, last))
             else:
-                yield part
+                yield part[first:last]
 
 
 def join(parts: Sequence[bytes | Large]) -> bytes | Body:
@@ -110,7 +137,7 @@ def digest(octets: bytes | Iterable[bytes]) -> str:
     return found.hexdigest()
 
 
-def pieces(file: IO[bytes]) -> Iterator[bytes]:
+def pieces(file: IO[bytes] | Part) -> Iterator[bytes]:
     """What a file holds, from where it is."""
     while piece := file.read(PIECE):
         yield piece

@@ -189,7 +189,7 @@ def _client(bucket: Bucket, access_key: str, secret_key: str, *, hasty: bool) ->
     """A client may be used by all threads of a process, with connections that are kept. Without keys it looks for
     credentials as the SDK does (the role of the machine, the environment).
 
-    All times are bounded: an attempt to send a message reads its payloads while it holds its pair.
+    All times are bounded: a thread of the web server or of a worker waits for the answer.
     """
     config = Config(
         region_name=bucket.region or None,

@@ -41,13 +41,18 @@ class NotPrepared(ApplicationError):
 
 @dataclass(frozen=True, slots=True)
 class Octets:
-    """Bytes with what a download says about them. `sha256` in hexadecimal."""
+    """Bytes with what a download says about them. `sha256` in hexadecimal.
+
+    `large`: where they are, when they are too many to be held; `content` is empty then.
+    """
 
     content: bytes
     content_type: str
     filename: str
     sha256: str
-    large: storage.Large | None = None  # where they are, when they are too many to be held; `content` is empty then
+    large: storage.Large | storage.Body | None = (
+        None  # where they are, when they are too many to be held; `content` is empty then
+    )
 
 
 class Masked(ApplicationError):
@@ -166,8 +171,9 @@ def _large(payload: Payload) -> Octets:
         opened = storage.opened(None, payload.stored_as)
     except storage.PayloadMissing as error:
         raise PayloadLost(str(error)) from error
-    assert isinstance(opened, storage.Large)
     name = payload.filename or f"payload-{payload.number}"
+    if isinstance(opened, bytes):
+        return Octets(opened, payload.content_type, name, payload.sha256)
     return Octets(b"", payload.content_type, name, payload.sha256, opened)
 
 
@@ -241,8 +247,10 @@ def payloads_open(
     return found
 
 
-def wire_open(*, message_id: uuid.UUID, actor: Actor, role: Role | None = None) -> Octets:
+def wire_open(*, message_id: uuid.UUID, actor: Actor, role: Role | None = None, as_file: bool = False) -> Octets:
     """A message's exact octets, payloads and all; its own `content_type` tells the MIME boundary.
+
+    `as_file`: those that lie in the store are not held (`Octets.large`), but while a mask has to look into them.
 
     Raises NotFound, NotPrepared, PayloadLost, Masked.
     """
@@ -252,12 +260,18 @@ def wire_open(*, message_id: uuid.UUID, actor: Actor, role: Role | None = None) 
         raise NotPrepared(said.format(message=message.public_id, state=message.state))
     rows = Payload.of_messages([message_id])[message_id]
     try:
-        content = preparing.stored_body(message, rows)
+        octets = preparing.stored_octets(message, rows)
     except storage.PayloadMissing as error:
         raise PayloadLost(str(error)) from error
-    _refuse_masked(rows, {row.pk: _content(row) for row in rows}, message, role)
-    audit.record(actor, "message.read_wire", message, after={"sha256": message.digest, "size": len(content)})
-    return Octets(content, message.content_type, f"{message.public_id}.mime", message.digest)
+    if masks.of_message(message, role):
+        _refuse_masked(rows, {row.pk: _content(row) for row in rows}, message, role)
+    audit.record(actor, "message.read_wire", message, after={"sha256": message.digest, "size": len(octets)})
+    name = f"{message.public_id}.mime"
+    if isinstance(octets, bytes):
+        return Octets(octets, message.content_type, name, message.digest)
+    if as_file:
+        return Octets(b"", message.content_type, name, message.digest, octets)
+    return Octets(b"".join(octets), message.content_type, name, message.digest)
 
 
 def rejection_open(*, rejection_id: uuid.UUID, actor: Actor, role: Role | None = None) -> Octets:
