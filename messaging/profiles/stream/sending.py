@@ -114,7 +114,7 @@ def _is_read(
     claim: Claim,
 ) -> bool:
     """Whether all that goes out again is at hand, or is known not to be. If not, the flight stays as it is stored."""
-    ready = True
+    ready, after = True, len(claim.after)
     for act in acts:
         message = messages[flight.rows[act.number].pk]
         if any(payload.stored_as for payload in payloads[message.pk]):
@@ -124,6 +124,7 @@ def _is_read(
                 ready = False
             except (EncodeError, storage.PayloadMissing):
                 pass  # `_transmit` finds the same, and stops the pair
+    del claim.after[after:]  # what was read is claimed by `_transmit`, or kept for the next claim
     return ready
 
 

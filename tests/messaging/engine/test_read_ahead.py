@@ -15,6 +15,7 @@ from django.db import connection, transaction
 
 from messaging import read_ahead
 from messaging.engine.claiming import claim_due
+from messaging.engine.recording import record
 from messaging.journal.audit import Actor
 from messaging.models import Message, Pair, Payload
 from messaging.pairs.services import operating
@@ -22,9 +23,9 @@ from messaging.read_ahead import Reader
 from messaging.storage import StoreUnavailable
 from messaging.storage.folder import Folder
 from rmhub import clock
-from tests.messaging.factories import decoded, partner_side, submit
+from tests.messaging.factories import LOST, decoded, partner_side, submit
 
-WAIT = 120.0
+WAIT = 60.0
 LARGE = b"<Order>" + b"x" * 2000 + b"</Order>"
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -89,7 +90,7 @@ def is_free(message: Message) -> bool:
 
 
 def again_due(message: Message) -> None:
-    """Its attempt was lost with its worker: it goes out again, now."""
+    """It is time for it to go out again."""
     past = clock.now() - timedelta(seconds=1)
     Pair.objects.filter(pk=message.pair_id).update(due_at=past)
     Message.objects.filter(pk=message.pk, due_at__isnull=False).update(due_at=past)
@@ -106,6 +107,7 @@ def test_while_a_payload_is_read_its_pair_is_not_locked(store: Store, profile: s
             store.opened.set()
             [job] = claimed.result(WAIT)
         octets.append(job.parcel.octets)
+        record([(job, LOST)])
         store.asked.clear()
         store.opened.clear()
         again_due(message)
