@@ -17,7 +17,6 @@ from typing import Any
 from messaging.choices import SignalState
 from messaging.models import Event, Message, Pair, Payload, Signal, Transmission
 from messaging.models.bulk import read
-from messaging.protocol.envelope import Pieces
 from messaging.read_ahead import Encode, Octets, Reader, Unread
 from messaging.transports import Parcel
 from messaging.transports.base import Login
@@ -99,7 +98,7 @@ class Claim:
         self,
         kind: JobKind,
         message: Message,
-        body: bytes | Pieces,
+        body: Octets,
         terms: Terms,
         *,
         address: str = "",
@@ -215,7 +214,7 @@ def lease_seconds(terms: Terms) -> int:
     return terms.connect_timeout + terms.read_timeout + 15
 
 
-def parcel(terms: Terms, address: str, content_type: str, body: bytes | Pieces, now: datetime, **more: Any) -> Parcel:
+def parcel(terms: Terms, address: str, content_type: str, body: Octets, now: datetime, **more: Any) -> Parcel:
     """Bytes with the partner's address and our credential for it; `more` are further fields of the Parcel."""
     try:
         authorization, login = _credentials(terms, now)

@@ -25,13 +25,13 @@ from messaging.engine.snapshots import OUTBOUND_FIELDS, apply_outbound, outbound
 from messaging.journal import events
 from messaging.models import Event, Message, Pair, Payload, Signal, Transmission
 from messaging.models.bulk import bulk_insert, bulk_set, read, together
-from messaging.protocol.envelope import Pieces, Semantics
+from messaging.protocol.envelope import Semantics
 from messaging.protocol.errors import EncodeError
 from messaging.protocol.messages import Happened, move
 from messaging.protocol.pair_state import Act, Flow, Gate, Kind, Step
 from messaging.protocol.pair_state import Event as PairEvent
 from messaging.protocol.sender import step
-from messaging.read_ahead import Reader, Unread
+from messaging.read_ahead import Octets, Reader, Unread
 from partners import registry
 from partners.choices import VersionState
 from partners.terms import Terms
@@ -174,7 +174,7 @@ def _finish(pair: Pair, message: Message, moved: Step, now: datetime, written: l
         message.state = move(message.state, Happened.WILL_RETRY, reliable=True)
 
 
-def _transmit(pair: Pair, message: Message, body: bytes | Pieces, terms: Terms, claim: Claim) -> None:
+def _transmit(pair: Pair, message: Message, body: Octets, terms: Terms, claim: Claim) -> None:
     transmit(pair, message, body, terms, claim)
     if message.attempts > 1:
         data = {"attempt": message.attempts, "retries": pair.retries, "cause": pair.cause}
