@@ -16,7 +16,7 @@ from django.conf import settings
 from messaging.storage.base import PayloadMissing, Place, Room, StoreUnavailable, digest_of
 from messaging.storage.folder import Folder, synchronise
 from messaging.storage.frames import cut_frame, pack_frame, unpack_frame
-from messaging.storage.large import PIECE, Body, Large, digest, join
+from messaging.storage.large import PIECE, Body, Large, digest, join, unnamed
 
 __all__ = (
     "Body",
@@ -39,6 +39,7 @@ __all__ = (
     "remove",
     "room",
     "synchronise",
+    "unnamed",
     "unpack_frame",
     "write_note",
 )

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import os
+import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 from typing import IO
+
+from django.conf import settings
 
 PIECE = 256 * 1024  # bytes that are held of a document at once; one that is no larger is no file
 
@@ -135,6 +138,13 @@ def digest(octets: bytes | Iterable[bytes]) -> str:
     for piece in octets:
         found.update(piece)
     return found.hexdigest()
+
+
+def unnamed() -> IO[bytes]:
+    """A file without a name on the disk of RMHUB_VAR, for whoever asked to fill; it is gone when it is closed."""
+    folder = settings.VAR_DIR / "spool"
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    return tempfile.TemporaryFile(dir=folder)
 
 
 def pieces(file: IO[bytes] | Part) -> Iterator[bytes]:

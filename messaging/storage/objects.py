@@ -12,7 +12,6 @@ import base64
 import errno
 import os
 import secrets
-import tempfile
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -26,11 +25,10 @@ from typing import IO, Any
 import boto3
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
-from django.conf import settings
 
 from messaging.storage import base
 from messaging.storage.base import PayloadMissing, Room, StoreUnavailable
-from messaging.storage.large import PIECE
+from messaging.storage.large import PIECE, unnamed
 from rmhub.env import Bucket
 
 _PROBE = ".probe-"
@@ -82,9 +80,7 @@ class Objects:
 
     def open(self, name: str) -> IO[bytes]:
         """Fetched into a file without a name first: who reads it slowly holds no connection to the store."""
-        folder = settings.VAR_DIR / "spool"
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        file = tempfile.TemporaryFile(dir=folder)  # noqa: SIM115  (for whoever asked)
+        file = unnamed()
         try:
             with _asked(self.bucket, name):
                 answer = self._client().get_object(Bucket=self.bucket.name, Key=self._key(name))

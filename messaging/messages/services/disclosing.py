@@ -6,7 +6,6 @@ from their triggers get them as they are.
 
 from __future__ import annotations
 
-import io
 import uuid
 import zipfile
 from collections.abc import Iterable, Mapping, Sequence
@@ -133,17 +132,19 @@ def documents_open(*, message_id: uuid.UUID, actor: Actor, role: Role | None = N
     """All payloads of a message as a ZIP file. Raises NotFound, PayloadLost, Masked."""
     message = _message(message_id)
     rows = list(Payload.objects.filter(message=message_id).order_by("number"))
-    contents = {row.pk: _content(row) for row in rows}
-    _refuse_masked(rows, contents, message, role)
-    packed = io.BytesIO()
-    with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
+    if masks.of_message(message, role):
+        _refuse_masked(rows, {row.pk: _content(row) for row in rows}, message, role)
+    packed = storage.Large(storage.unnamed())
+    with zipfile.ZipFile(packed.opened(), "w", zipfile.ZIP_DEFLATED) as archive:
         for row in rows:
             # The same octets for the same message, whenever: the time is the message's.
             entry = zipfile.ZipInfo(_entry_name(row), message.created_at.timetuple()[:6])
-            entry.compress_type = zipfile.ZIP_DEFLATED
-            archive.writestr(entry, contents[row.pk])
+            entry.compress_type, entry.file_size = zipfile.ZIP_DEFLATED, row.size
+            content = _opened(row)
+            with archive.open(entry, "w") as file:
+                file.writelines([content] if isinstance(content, bytes) else content)
     audit.record(actor, "payload.read", message, after={"payloads": [row.number for row in rows], "form": "zip"})
-    return Octets(packed.getvalue(), "application/zip", f"{message.public_id}.zip", "")
+    return Octets(b"", "application/zip", f"{message.public_id}.zip", "", packed)
 
 
 def _message(message_id: uuid.UUID) -> Message:
@@ -167,14 +168,18 @@ def _octets(payload: Payload) -> Octets:
 
 def _large(payload: Payload) -> Octets:
     """Those of a payload that nobody looks into on the way, as the file that they are."""
-    try:
-        opened = storage.opened(None, payload.stored_as)
-    except storage.PayloadMissing as error:
-        raise PayloadLost(str(error)) from error
+    opened = _opened(payload)
     name = payload.filename or f"payload-{payload.number}"
     if isinstance(opened, bytes):
         return Octets(opened, payload.content_type, name, payload.sha256)
     return Octets(b"", payload.content_type, name, payload.sha256, opened)
+
+
+def _opened(payload: Payload) -> bytes | storage.Large:
+    try:
+        return storage.opened(payload.content, payload.stored_as)
+    except storage.PayloadMissing as error:
+        raise PayloadLost(str(error)) from error
 
 
 def _content(payload: Payload) -> bytes:
