@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import io
+import zipfile
 from typing import Any
 
 import pytest
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
+from messaging import storage
 from messaging.api.conditional import check_unchanged
 from messaging.journal.audit import Actor
 from messaging.messages.api import verbs as views
@@ -483,6 +486,33 @@ def test_what_is_large_comes_as_it_was_on_the_wire_and_was_not_held(
     wanted = octets[int(begin) : int(end) + 1] if begin else octets[-int(end) :]
     part = admin.get(path, Range=asked)
     assert (part.status, part.content) == (206, wanted)
+
+
+def test_a_zip_file_of_large_documents_is_not_held(
+    admin: Api, partner: PartnerSide, settings: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings.RMHUB_INLINE_PAYLOAD_BYTES = 1000
+    contents = [b"a" * 700_000, b"small", b"b" * 300_000]
+    message = message_submit(
+        agreement=partner.terms.tpa_id,
+        service=SERVICE,
+        action=ACTION,
+        payloads=[NewPayload(content) for content in contents],
+    ).message
+
+    def hold(*_: object) -> bytes:
+        raise AssertionError("it is held")
+
+    monkeypatch.setattr(storage, "load", hold)
+    path = f"/messages/{message.public_id}/documents"
+    answer = admin.get(path)
+    with zipfile.ZipFile(io.BytesIO(answer.content)) as packed:
+        assert [packed.read(name) for name in packed.namelist()] == contents
+    assert admin.get(path).content == answer.content, "the same octets whenever"
+    assert (
+        answer.headers["repr-digest"]
+        == f"sha-256=:{base64.b64encode(hashlib.sha256(answer.content).digest()).decode()}:"
+    )
 
 
 def test_attempts_signals_and_history(admin: Api, partner: PartnerSide) -> None:
