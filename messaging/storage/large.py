@@ -45,6 +45,10 @@ class Large:
         self._file.seek(begin)
         return Part(self, self._file, (self.size if end is None else end) - begin)
 
+    def held(self) -> bytes | Large:
+        """Its bytes, if they are no more than are held of a document at once."""
+        return self if self.size > PIECE else self.head(PIECE)
+
     def head(self, most: int) -> bytes:
         """Its first bytes, all of them if there are no more."""
         return self.opened().read(most)

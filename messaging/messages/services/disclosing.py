@@ -144,7 +144,7 @@ def documents_open(*, message_id: uuid.UUID, actor: Actor, role: Role | None = N
             with archive.open(entry, "w") as file:
                 file.writelines([content] if isinstance(content, bytes) else content)
     audit.record(actor, "payload.read", message, after={"payloads": [row.number for row in rows], "form": "zip"})
-    return Octets(b"", "application/zip", f"{message.public_id}.zip", "", packed)
+    return _handed_out(packed.held(), "application/zip", f"{message.public_id}.zip", "")
 
 
 def _message(message_id: uuid.UUID) -> Message:
@@ -168,11 +168,14 @@ def _octets(payload: Payload) -> Octets:
 
 def _large(payload: Payload) -> Octets:
     """Those of a payload that nobody looks into on the way, as the file that they are."""
-    opened = _opened(payload)
     name = payload.filename or f"payload-{payload.number}"
-    if isinstance(opened, bytes):
-        return Octets(opened, payload.content_type, name, payload.sha256)
-    return Octets(b"", payload.content_type, name, payload.sha256, opened)
+    return _handed_out(_opened(payload), payload.content_type, name, payload.sha256)
+
+
+def _handed_out(found: bytes | storage.Large | storage.Body, content_type: str, filename: str, sha256: str) -> Octets:
+    if isinstance(found, bytes):
+        return Octets(found, content_type, filename, sha256)
+    return Octets(b"", content_type, filename, sha256, found)
 
 
 def _opened(payload: Payload) -> bytes | storage.Large:
@@ -271,12 +274,8 @@ def wire_open(*, message_id: uuid.UUID, actor: Actor, role: Role | None = None, 
     if masks.of_message(message, role):
         _refuse_masked(rows, {row.pk: _content(row) for row in rows}, message, role)
     audit.record(actor, "message.read_wire", message, after={"sha256": message.digest, "size": len(octets)})
-    name = f"{message.public_id}.mime"
-    if isinstance(octets, bytes):
-        return Octets(octets, message.content_type, name, message.digest)
-    if as_file:
-        return Octets(b"", message.content_type, name, message.digest, octets)
-    return Octets(b"".join(octets), message.content_type, name, message.digest)
+    found = octets if as_file or isinstance(octets, bytes) else b"".join(octets)
+    return _handed_out(found, message.content_type, f"{message.public_id}.mime", message.digest)
 
 
 def rejection_open(*, rejection_id: uuid.UUID, actor: Actor, role: Role | None = None) -> Octets:
