@@ -7,17 +7,17 @@ from __future__ import annotations
 
 import logging
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 from messaging.choices import SignalState
 from messaging.models import Event, Message, Pair, Payload, Signal, Transmission
 from messaging.models.bulk import read
-from messaging.protocol.envelope import Pieces
+from messaging.read_ahead import Encode, Octets, Reader, Unread
 from messaging.transports import Parcel
 from messaging.transports.base import Login
 from partners import registry, transports
@@ -58,13 +58,15 @@ class Job:
 @dataclass(slots=True)
 class Claim:
     """One claiming transaction as it fills up. `limit`: how many of each kind at most. `passed_over`: pairs for
-    which nothing is claimed now. `largest`: of what is encoded in it, bytes; None = of any size.
+    which nothing is claimed now. `largest`: of what is encoded in it, bytes; None = of any size. `reader`:
+    has what lies in the store; None = nothing that does is claimed.
     """
 
     now: datetime
     limit: int
     passed_over: list[uuid.UUID] = field(default_factory=list)
     largest: int | None = None
+    reader: Reader | None = None
     jobs: list[Job] = field(default_factory=list)
     transmissions: list[Transmission] = field(default_factory=list)
     written: list[Event] = field(default_factory=list)
@@ -74,11 +76,29 @@ class Claim:
         """Whether a message may be encoded in it. One that is passed on is made of what came, which is read first."""
         return self.largest is None or (message.size <= self.largest and message.forwarded_from_id is None)
 
+    def octets(self, message: Message, payloads: Sequence[Payload], encode: Encode, place: Hashable = None) -> Octets:
+        """The octets of a message, made by `encode`: now of payloads in rows, ahead of the claim of those in the store.
+
+        `place`: what they depend on beside the number and the attempt of the message. Raises Unread when they are still
+        to be read; and what `encode` raises.
+        """
+        if not any(payload.stored_as for payload in payloads):
+            return encode(message)
+        if self.reader is None:
+            raise Unread
+        whole = (message.agreement_version_id, message.attempts, message.sequence_number, place)
+        self.after.append(partial(self.reader.drop, message.pk))
+        try:
+            return self.reader.octets(message, whole, encode)
+        except Unread:
+            self.after.pop()
+            raise
+
     def transmit(
         self,
         kind: JobKind,
         message: Message,
-        body: bytes | Pieces,
+        body: Octets,
         terms: Terms,
         *,
         address: str = "",
@@ -194,7 +214,7 @@ def lease_seconds(terms: Terms) -> int:
     return terms.connect_timeout + terms.read_timeout + 15
 
 
-def parcel(terms: Terms, address: str, content_type: str, body: bytes | Pieces, now: datetime, **more: Any) -> Parcel:
+def parcel(terms: Terms, address: str, content_type: str, body: Octets, now: datetime, **more: Any) -> Parcel:
     """Bytes with the partner's address and our credential for it; `more` are further fields of the Parcel."""
     try:
         authorization, login = _credentials(terms, now)

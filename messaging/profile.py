@@ -150,7 +150,7 @@ class Profile(ABC):
         with the message locked. Raises IllegalTransition, WrongState.
         """
 
-    def decode(self, content_type: str, body: bytes) -> Envelope | StreamEnvelope | None:
+    def decode(self, content_type: str, body: bytes | Sought) -> Envelope | StreamEnvelope | None:
         """A received message with its parties and agreement; None where it does not say them. Raises NotAMessage."""
         return None
 

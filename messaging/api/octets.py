@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import hashlib
 import re
 from collections.abc import Callable, Mapping, Sequence
 
@@ -12,6 +11,7 @@ from django.http.response import HttpResponseBase
 from django.utils.http import content_disposition_header
 from rest_framework.request import Request
 
+from messaging import storage
 from messaging.api.endpoint import OCTETS, AnyOctets, Endpoint, operation
 from messaging.api.problems import Problem
 from messaging.api.reading import Param, read_parameters
@@ -60,8 +60,8 @@ def download(
 def attachment(request: Request, octets: Octets) -> HttpResponseBase:
     """The bytes, or the range of them that was asked for. Raises Problem (416)."""
     content = octets.content
-    size = len(content) if octets.large is None else octets.large.size
-    digest = bytes.fromhex(octets.sha256) if octets.sha256 else hashlib.sha256(content).digest()
+    size = len(content) if octets.large is None else len(octets.large)
+    digest = bytes.fromhex(octets.sha256 or storage.digest(content if octets.large is None else octets.large))
     encoded = base64.b64encode(digest).decode()
     etag = f'"{digest.hex()[:32]}"'
     answer: HttpResponseBase

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Collection
+from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime, timedelta
 
@@ -24,12 +25,13 @@ from messaging.engine.snapshots import OUTBOUND_FIELDS, apply_outbound, outbound
 from messaging.journal import events
 from messaging.models import Event, Message, Pair, Payload, Signal, Transmission
 from messaging.models.bulk import bulk_insert, bulk_set, read, together
-from messaging.protocol.envelope import Pieces, Semantics
+from messaging.protocol.envelope import Semantics
 from messaging.protocol.errors import EncodeError
 from messaging.protocol.messages import Happened, move
 from messaging.protocol.pair_state import Act, Flow, Gate, Kind, Step
 from messaging.protocol.pair_state import Event as PairEvent
 from messaging.protocol.sender import step
+from messaging.read_ahead import Octets, Reader, Unread
 from partners import registry
 from partners.choices import VersionState
 from partners.terms import Terms
@@ -38,13 +40,24 @@ from rmhub import clock
 __all__ = ["Claim", "Job", "JobKind", "claim_due", "parcel"]
 
 
-def claim_due(*, limit: int, worker: int = 0, passed_over: Collection[uuid.UUID] = ()) -> list[Job]:
+def claim_due(
+    *, limit: int, worker: int = 0, passed_over: Collection[uuid.UUID] = (), reader: Reader | None = None
+) -> list[Job]:
     """Claims up to `limit` due transmissions of each kind for this worker and commits; each has a lease from now on.
 
     Safe to run in many workers at once: rows that another one holds are passed over (SKIP LOCKED). Nothing is claimed
-    for the pairs in `passed_over`: enough that goes their way waits for a thread already.
+    for the pairs in `passed_over`: enough that goes their way waits for a thread already. `reader`: reads what lies in
+    the store, between two claims; None = this call reads it, and claims again.
     """
-    claim = Claim(clock.now(), limit, list(passed_over))
+    reader = reader or Reader()
+    jobs = _claim(limit, worker, [*passed_over, *reader.pairs()], reader)
+    while reader.read():
+        jobs += _claim(limit, worker, passed_over, reader)
+    return jobs
+
+
+def _claim(limit: int, worker: int, passed_over: Collection[uuid.UUID], reader: Reader) -> list[Job]:
+    claim = Claim(clock.now(), limit, list(passed_over), reader=reader)
     with transaction.atomic(durable=True):
         _claim_pairs(claim)
         for speaks in profile.every():
@@ -81,25 +94,30 @@ def _claim_pairs(claim: Claim) -> None:
         in_flight = {message.pk: message for message in Message.objects.filter(pk__in=busy)}
         messages |= {pair.pk: in_flight[pair.in_flight_id] for pair in pairs if pair.in_flight_id}
     payloads = Payload.of_messages(message.pk for message in messages.values())
+    moved: list[Pair] = []
     changed: list[Message] = []
     lost: list[uuid.UUID] = []
     for pair in pairs:
         message = messages.get(pair.pk)
-        if pair.flow == Flow.SENDING and pair.transmission_id:
-            lost.append(pair.transmission_id)
-        _advance(pair, message, payloads, claim)
+        under_way = [pair.transmission_id] if pair.flow == Flow.SENDING and pair.transmission_id else []
+        try:
+            _advance(pair, message, payloads, claim)
+        except Unread:
+            continue
+        moved.append(pair)
+        lost += under_way
         if message is not None:
             changed.append(message)
     _mark_lost(claim.now, pk__in=lost)
     with together():
-        bulk_set(pairs, OUTBOUND_FIELDS)
+        bulk_set(moved, OUTBOUND_FIELDS)
         # Octets are written once; a resend touches the state only.
         bulk_set([message for message in changed if message.attempts == 1], PREPARED_FIELDS)
         bulk_set([message for message in changed if message.attempts != 1], STATE_FIELDS)
 
 
 def _advance(pair: Pair, message: Message | None, payloads: dict[uuid.UUID, list[Payload]], claim: Claim) -> None:
-    """One due pair: the timer's event through the machine, and what the machine asks for."""
+    """One due pair: the timer's event through the machine, and what the machine asks for. Raises Unread."""
     now, written = claim.now, claim.written
     state = outbound_state(pair)
     if message is None:
@@ -118,7 +136,7 @@ def _advance(pair: Pair, message: Message | None, payloads: dict[uuid.UUID, list
         return
     if pair.flow == Flow.IDLE and pair.queued:
         try:
-            body = begin(pair, message, payloads[message.pk], terms, now)
+            body = begin(pair, message, payloads[message.pk], terms, claim)
         except (EncodeError, storage.PayloadMissing) as error:
             # No number is used up: the message never had bytes. A person cancels it or fixes the store.
             moved = step(state, PairEvent(Kind.SUSPEND, cause=_unsendable(error)), now, policy)
@@ -130,7 +148,8 @@ def _advance(pair: Pair, message: Message | None, payloads: dict[uuid.UUID, list
     moved = step(state, PairEvent(Kind.DUE), now, policy)
     if Act.TRANSMIT in moved.acts:
         try:
-            body = preparing.stored_octets(message, payloads[message.pk])
+            parts = payloads[message.pk]
+            body = claim.octets(message, parts, lambda one: preparing.stored_octets(one, parts))
         except storage.PayloadMissing as error:
             moved = step(state, PairEvent(Kind.SUSPEND, cause="payload_missing"), now, policy)
             pair.cause_detail = str(error)[:500]
@@ -155,7 +174,7 @@ def _finish(pair: Pair, message: Message, moved: Step, now: datetime, written: l
         message.state = move(message.state, Happened.WILL_RETRY, reliable=True)
 
 
-def _transmit(pair: Pair, message: Message, body: bytes | Pieces, terms: Terms, claim: Claim) -> None:
+def _transmit(pair: Pair, message: Message, body: Octets, terms: Terms, claim: Claim) -> None:
     transmit(pair, message, body, terms, claim)
     if message.attempts > 1:
         data = {"attempt": message.attempts, "retries": pair.retries, "cause": pair.cause}
@@ -210,10 +229,13 @@ def _claim_messages(claim: Claim) -> None:
         speaks = profile.of(versions.version(message.agreement_version_id))
         (own[speaks] if speaks.moves(message) else once).append(message)
     due = Due(messages)
+    moved: list[Message] = []
     for message in once:
         gate, _ = due.holds[message.pair_id]
-        _send_once(message, due.payloads, gate, claim)
-    bulk_set(once, PREPARED_FIELDS)
+        with suppress(Unread):
+            _send_once(message, due.payloads, gate, claim)
+            moved.append(message)
+    bulk_set(moved, PREPARED_FIELDS)
     for speaks, mine in own.items():
         if mine:
             speaks.send_due(due.of(mine), claim)

@@ -25,12 +25,12 @@ from messaging.engine.pairs import is_due, queues
 from messaging.engine.snapshots import apply_outbound, outbound_state, sender_policy
 from messaging.models import Event, Message, Pair, Payload, Signal
 from messaging.models.bulk import bulk_insert, bulk_set
-from messaging.protocol.envelope import Pieces
 from messaging.protocol.errors import EncodeError
 from messaging.protocol.messages import Happened, move
 from messaging.protocol.pair_state import Act, Flow, Gate, Kind
 from messaging.protocol.pair_state import Event as PairEvent
 from messaging.protocol.sender import step
+from messaging.read_ahead import Octets, Unread
 from messaging.servers import server_of_terms
 from partners import registry
 from partners.choices import VersionState
@@ -65,9 +65,9 @@ class Continuation:
         if not plain or not self.takes(terms) or not is_ready(pair):
             return False
         try:
-            body = begin(pair, message, list(payloads), terms, self.claim.now)
-        except (EncodeError, storage.PayloadMissing):
-            return False  # the claim finds the same, and suspends the pair
+            body = begin(pair, message, list(payloads), terms, self.claim)
+        except (EncodeError, storage.PayloadMissing, Unread):
+            return False  # the claim finds the same, and suspends the pair; or has it read
         transmit(pair, message, body, terms, self.claim)
         return True
 
@@ -77,8 +77,8 @@ class Continuation:
             return False
         try:
             send_once(message, payloads, terms, self.claim)
-        except (EncodeError, storage.PayloadMissing):
-            return False  # the claim finds the same, and ends it
+        except (EncodeError, storage.PayloadMissing, Unread):
+            return False  # the claim finds the same, and ends it; or has it read
         return True
 
     def heads_of(self, pairs: Collection[Pair]) -> set[uuid.UUID]:
@@ -149,24 +149,29 @@ def heads(pair_ids: Iterable[uuid.UUID]) -> dict[uuid.UUID, Message]:
     return {pair_id: first for pair_id, (first, *_) in queues(dict.fromkeys(pair_ids, 1)).items()}
 
 
-def begin(pair: Pair, message: Message, payloads: list[Payload], terms: Terms, now: datetime) -> bytes | Pieces:
+def begin(pair: Pair, message: Message, payloads: list[Payload], terms: Terms, claim: Claim) -> Octets:
     """Moves an idle pair on to the head of its queue, which it numbers and encodes; returns the body.
 
-    Raises EncodeError or storage.PayloadMissing: no number is used up then, and both are as they were.
+    Raises EncodeError, storage.PayloadMissing, Unread: no number is used up then, and both are as they were.
     """
+    now = claim.now
     moved = step(outbound_state(pair), PairEvent(Kind.DUE), now, sender_policy(terms, probing=pair.probing))
     assert Act.PREPARE_NEXT in moved.acts
     message.sequence_number = moved.state.last_sequence
     try:
-        body = preparing.prepare(message, payloads, terms, now)
-    except (EncodeError, storage.PayloadMissing):
+        body = _prepared(message, payloads, terms, claim)
+    except (EncodeError, storage.PayloadMissing, Unread):
         message.sequence_number = None
         raise
     apply_outbound(pair, replace(moved.state, in_flight=str(message.pk)), now)
     return body
 
 
-def transmit(pair: Pair, message: Message, body: bytes | Pieces, terms: Terms, claim: Claim) -> None:
+def _prepared(message: Message, payloads: list[Payload], terms: Terms, claim: Claim) -> Octets:
+    return claim.octets(message, payloads, lambda one: preparing.prepare(one, payloads, terms, claim.now))
+
+
+def transmit(pair: Pair, message: Message, body: Octets, terms: Terms, claim: Claim) -> None:
     """Claims the next attempt of the message that its pair has in flight."""
     message.state = move(message.state, Happened.TRANSMITTED, reliable=True)
     message.attempts += 1
@@ -184,8 +189,10 @@ def transmit(pair: Pair, message: Message, body: bytes | Pieces, terms: Terms, c
 
 
 def send_once(message: Message, payloads: Sequence[Payload], terms: Terms, claim: Claim) -> None:
-    """Claims the only attempt of a message. Raises EncodeError or storage.PayloadMissing; it is as it was then."""
-    body = preparing.prepare(message, list(payloads), terms, claim.now)
+    """Claims the only attempt of a message. Raises EncodeError, storage.PayloadMissing, Unread; it has not changed
+    then.
+    """
+    body = _prepared(message, list(payloads), terms, claim)
     message.state = move(message.state, Happened.TRANSMITTED, reliable=False)
     message.attempts += 1
     message.first_sent_at = claim.now

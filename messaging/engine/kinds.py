@@ -30,6 +30,7 @@ from messaging.engine.recording import record
 from messaging.models import Delivery, Message, Pair, Transmission
 from messaging.pollers.services import collecting, pollers
 from messaging.pollers.services.collecting import Found
+from messaging.read_ahead import Reader
 from messaging.transports import Receipt
 from rmhub import clock
 from rmhub.ids import public_id
@@ -117,7 +118,7 @@ def _claim_sends(limit: int, worker: int, crowded: Crowded[Job]) -> list[Job]:
     waiting_pairs = {job.pair_id for job in crowded.jobs if job.pair_id}
     passed_over = waiting_pairs.union(servers.pairs_at(crowded.bulkheads))
     hub_memory.look()
-    return claim_due(limit=limit, worker=worker, passed_over=passed_over)
+    return claim_due(limit=limit, worker=worker, passed_over=passed_over, reader=_reader)
 
 
 def talk(job: Job) -> Receipt:
@@ -209,6 +210,8 @@ POLLERS = Work(
     about=lambda job: _named(poller=job.poller_id),
 )
 
+# What this process reads of the store for its claims.
+_reader = Reader(done=lambda: dispatch.wake(dispatch.SEND))
 # The presence of this process, which its engines share.
 presence = leases.WorkerLock()
 
@@ -283,5 +286,6 @@ def close() -> None:
     stop()
     for made in (sender(), deliverer(), collector()):
         made.close()
+    _reader.close()
     presence.release()
     collecting.ending.clear()

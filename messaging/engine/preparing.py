@@ -14,12 +14,11 @@ from messaging.claim import Claim
 from messaging.engine.snapshots import party_ids
 from messaging.models import Message, Payload, Signal
 from messaging.protocol.codecs.entity_file import name_of
-from messaging.protocol.envelope import PartyId, Pieces, Wire
+from messaging.protocol.envelope import PartyId, Wire
 from messaging.protocol.errors import NotAMessage
+from messaging.read_ahead import Octets
 from partners import registry
 from partners.terms import Terms
-
-Octets = bytes | Pieces
 
 
 def prepare(message: Message, payloads: list[Payload], terms: Terms, now: datetime) -> Octets:
@@ -70,12 +69,16 @@ def ends(message: Message, terms: Terms) -> Ends:
     return agreed
 
 
-def received(message_pk: uuid.UUID) -> tuple[Message, bytes]:
-    """A received message with its exact octets. Raises storage.PayloadMissing when they are not there any more."""
+def received(message_pk: uuid.UUID) -> tuple[Message, bytes | storage.Body]:
+    """A received message with its exact octets; those of which a part is encoded in memory. Raises
+    storage.PayloadMissing when they are not there any more.
+    """
     message = Message.objects.filter(pk=message_pk).first()
     if message is None:
         raise storage.PayloadMissing("the message as it was received is no longer in the store")
-    return message, stored_body(message, list(Payload.objects.filter(message=message_pk).order_by("number")))
+    payloads = list(Payload.objects.filter(message=message_pk).order_by("number"))
+    octets = stored_octets(message, payloads)
+    return message, octets[:] if any(payload.in_frame for payload in payloads) else octets
 
 
 def answer(signal: Signal, terms: Terms, claim: Claim) -> None:
@@ -103,7 +106,7 @@ def stored_body(message: Message, payloads: list[Payload]) -> bytes:
     return octets if isinstance(octets, bytes) else b"".join(octets)
 
 
-def stored_octets(message: Message, payloads: list[Payload]) -> Octets:
+def stored_octets(message: Message, payloads: list[Payload]) -> bytes | storage.Body:
     """The exact octets of a message that was prepared or received.
 
     Raises ValueError when it has none yet, and storage.PayloadMissing when what is stored no longer gives them.

@@ -17,7 +17,7 @@ from messaging.protocol.envelope import Sought
 from messaging.storage.base import PayloadMissing, Place, Room, StoreUnavailable, digest_of
 from messaging.storage.folder import Folder, synchronise
 from messaging.storage.frames import cut_frame, pack_frame, unpack_frame
-from messaging.storage.large import PIECE, Body, Large, digest, join
+from messaging.storage.large import Body, Large, digest, join, unnamed
 
 __all__ = (
     "Body",
@@ -40,6 +40,7 @@ __all__ = (
     "remove",
     "room",
     "synchronise",
+    "unnamed",
     "unpack_frame",
     "write_note",
 )
@@ -112,7 +113,7 @@ def opened(content: bytes | memoryview | None, stored_as: str) -> bytes | Large:
         raise PayloadMissing(f"payload file {stored_as} cannot be read: {error.strerror}") from error
     if not is_whole:
         raise PayloadMissing(f"payload file {stored_as} is damaged")
-    return large if large.size > PIECE else large[:]
+    return large.held()
 
 
 def room() -> Room:

@@ -12,7 +12,6 @@ import base64
 import errno
 import os
 import secrets
-import tempfile
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -26,11 +25,10 @@ from typing import IO, Any
 import boto3
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
-from django.conf import settings
 
 from messaging.storage import base
 from messaging.storage.base import PayloadMissing, Room, StoreUnavailable
-from messaging.storage.large import PIECE
+from messaging.storage.large import PIECE, unnamed
 from rmhub.env import Bucket
 
 _PROBE = ".probe-"
@@ -82,9 +80,7 @@ class Objects:
 
     def open(self, name: str) -> IO[bytes]:
         """Fetched into a file without a name first: who reads it slowly holds no connection to the store."""
-        folder = settings.VAR_DIR / "spool"
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        file = tempfile.TemporaryFile(dir=folder)  # noqa: SIM115  (for whoever asked)
+        file = unnamed()
         try:
             with _asked(self.bucket, name):
                 answer = self._client().get_object(Bucket=self.bucket.name, Key=self._key(name))
@@ -189,7 +185,7 @@ def _client(bucket: Bucket, access_key: str, secret_key: str, *, hasty: bool) ->
     """A client may be used by all threads of a process, with connections that are kept. Without keys it looks for
     credentials as the SDK does (the role of the machine, the environment).
 
-    All times are bounded: an attempt to send a message reads its payloads while it holds its pair.
+    All times are bounded: a thread of the web server or of a worker waits for the answer.
     """
     config = Config(
         region_name=bucket.region or None,

@@ -214,7 +214,7 @@ Documents = download(
 
 def _wire(request: Request, message_id: str) -> Octets:
     key = messages.message_by_reference(message_id).pk
-    return disclosing.wire_open(message_id=key, actor=actor_of(request), role=role_of(request.user))
+    return disclosing.wire_open(message_id=key, actor=actor_of(request), role=role_of(request.user), as_file=True)
 
 
 Wire = download(

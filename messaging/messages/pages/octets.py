@@ -68,7 +68,7 @@ def documents(request: HttpRequest, reference: str) -> HttpResponseBase:
 @requires("payloads:read")
 def wire_download(request: HttpRequest, reference: str) -> HttpResponseBase:
     """The message's exact octets as a file."""
-    return _download(request, reference, disclosing.wire_open)
+    return _download(request, reference, disclosing.wire_open, as_file=True)
 
 
 def _download(request: HttpRequest, reference: str, opened: Callable[..., Octets], **which: int) -> HttpResponseBase:
@@ -203,7 +203,7 @@ def _attachment(octets: Octets) -> HttpResponseBase:
         response = HttpResponse(octets.content, content_type=kind)
     else:
         response = FileResponse(octets.large.opened(), content_type=kind)
-        response["Content-Length"] = str(octets.large.size)
+        response["Content-Length"] = str(len(octets.large))
     name = "".join(
         character if character.isascii() and (character.isalnum() or character in "._-") else "_"
         for character in octets.filename

@@ -6,7 +6,6 @@ from their triggers get them as they are.
 
 from __future__ import annotations
 
-import io
 import uuid
 import zipfile
 from collections.abc import Iterable, Mapping, Sequence
@@ -41,13 +40,18 @@ class NotPrepared(ApplicationError):
 
 @dataclass(frozen=True, slots=True)
 class Octets:
-    """Bytes with what a download says about them. `sha256` in hexadecimal."""
+    """Bytes with what a download says about them. `sha256` in hexadecimal.
+
+    `large`: where they are, when they are too many to be held; `content` is empty then.
+    """
 
     content: bytes
     content_type: str
     filename: str
     sha256: str
-    large: storage.Large | None = None  # where they are, when they are too many to be held; `content` is empty then
+    large: storage.Large | storage.Body | None = (
+        None  # where they are, when they are too many to be held; `content` is empty then
+    )
 
 
 class Masked(ApplicationError):
@@ -128,17 +132,19 @@ def documents_open(*, message_id: uuid.UUID, actor: Actor, role: Role | None = N
     """All payloads of a message as a ZIP file. Raises NotFound, PayloadLost, Masked."""
     message = _message(message_id)
     rows = list(Payload.objects.filter(message=message_id).order_by("number"))
-    contents = {row.pk: _content(row) for row in rows}
-    _refuse_masked(rows, contents, message, role)
-    packed = io.BytesIO()
-    with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
+    if masks.of_message(message, role):
+        _refuse_masked(rows, {row.pk: _content(row) for row in rows}, message, role)
+    packed = storage.Large(storage.unnamed())
+    with zipfile.ZipFile(packed.opened(), "w", zipfile.ZIP_DEFLATED) as archive:
         for row in rows:
             # The same octets for the same message, whenever: the time is the message's.
             entry = zipfile.ZipInfo(_entry_name(row), message.created_at.timetuple()[:6])
-            entry.compress_type = zipfile.ZIP_DEFLATED
-            archive.writestr(entry, contents[row.pk])
+            entry.compress_type, entry.file_size = zipfile.ZIP_DEFLATED, row.size
+            content = _opened(row)
+            with archive.open(entry, "w") as file:
+                file.writelines([content] if isinstance(content, bytes) else content)
     audit.record(actor, "payload.read", message, after={"payloads": [row.number for row in rows], "form": "zip"})
-    return Octets(packed.getvalue(), "application/zip", f"{message.public_id}.zip", "")
+    return _handed_out(packed.held(), "application/zip", f"{message.public_id}.zip", "")
 
 
 def _message(message_id: uuid.UUID) -> Message:
@@ -162,13 +168,21 @@ def _octets(payload: Payload) -> Octets:
 
 def _large(payload: Payload) -> Octets:
     """Those of a payload that nobody looks into on the way, as the file that they are."""
+    name = payload.filename or f"payload-{payload.number}"
+    return _handed_out(_opened(payload), payload.content_type, name, payload.sha256)
+
+
+def _handed_out(found: bytes | storage.Large | storage.Body, content_type: str, filename: str, sha256: str) -> Octets:
+    if isinstance(found, bytes):
+        return Octets(found, content_type, filename, sha256)
+    return Octets(b"", content_type, filename, sha256, found)
+
+
+def _opened(payload: Payload) -> bytes | storage.Large:
     try:
-        opened = storage.opened(None, payload.stored_as)
+        return storage.opened(payload.content, payload.stored_as)
     except storage.PayloadMissing as error:
         raise PayloadLost(str(error)) from error
-    assert isinstance(opened, storage.Large)
-    name = payload.filename or f"payload-{payload.number}"
-    return Octets(b"", payload.content_type, name, payload.sha256, opened)
 
 
 def _content(payload: Payload) -> bytes:
@@ -241,8 +255,10 @@ def payloads_open(
     return found
 
 
-def wire_open(*, message_id: uuid.UUID, actor: Actor, role: Role | None = None) -> Octets:
+def wire_open(*, message_id: uuid.UUID, actor: Actor, role: Role | None = None, as_file: bool = False) -> Octets:
     """A message's exact octets, payloads and all; its own `content_type` tells the MIME boundary.
+
+    `as_file`: those that lie in the store are not held (`Octets.large`), but while a mask has to look into them.
 
     Raises NotFound, NotPrepared, PayloadLost, Masked.
     """
@@ -252,12 +268,14 @@ def wire_open(*, message_id: uuid.UUID, actor: Actor, role: Role | None = None) 
         raise NotPrepared(said.format(message=message.public_id, state=message.state))
     rows = Payload.of_messages([message_id])[message_id]
     try:
-        content = preparing.stored_body(message, rows)
+        octets = preparing.stored_octets(message, rows)
     except storage.PayloadMissing as error:
         raise PayloadLost(str(error)) from error
-    _refuse_masked(rows, {row.pk: _content(row) for row in rows}, message, role)
-    audit.record(actor, "message.read_wire", message, after={"sha256": message.digest, "size": len(content)})
-    return Octets(content, message.content_type, f"{message.public_id}.mime", message.digest)
+    if masks.of_message(message, role):
+        _refuse_masked(rows, {row.pk: _content(row) for row in rows}, message, role)
+    audit.record(actor, "message.read_wire", message, after={"sha256": message.digest, "size": len(octets)})
+    found = octets if as_file or isinstance(octets, bytes) else b"".join(octets)
+    return _handed_out(found, message.content_type, f"{message.public_id}.mime", message.digest)
 
 
 def rejection_open(*, rejection_id: uuid.UUID, actor: Actor, role: Role | None = None) -> Octets:

@@ -259,7 +259,7 @@ def message_submit_again(
     """
     try:
         payloads = [
-            NewPayload(storage.load(row.content, row.stored_as), row.content_type, row.filename, row.label)
+            NewPayload(storage.opened(row.content, row.stored_as), row.content_type, row.filename, row.label)
             for row in Payload.objects.filter(message=message).order_by("number")
         ]
     except storage.PayloadMissing as error:

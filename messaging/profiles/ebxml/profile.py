@@ -22,7 +22,7 @@ from messaging.profiles.refusals import refused
 from messaging.protocol import acceptance
 from messaging.protocol.acceptance import Verdict
 from messaging.protocol.codecs import ebxml
-from messaging.protocol.envelope import Envelope, Semantics, Sought, Wire
+from messaging.protocol.envelope import Envelope, Limits, Semantics, Sought, Wire
 from messaging.protocol.messages import (
     RELIABLE,
     RELIABLE_FINAL,
@@ -130,8 +130,8 @@ class EbxmlProfile(Profile):
             Pair.objects.filter(pk=pair.pk).update(queued=F("queued") - 1)
         return [events.event("message.cancelled", now, pair=pair, message=message, data={"reason": reason})]
 
-    def decode(self, content_type: str, body: bytes) -> Envelope | None:
-        return ebxml.decode(content_type, body)
+    def decode(self, content_type: str, body: bytes | Sought) -> Envelope | None:
+        return ebxml.decode(content_type, body, Limits(body=len(body)))
 
     def final_states(self, semantics: str) -> frozenset[str]:
         return frozenset(RELIABLE_FINAL if semantics == Semantics.ONCE_AND_ONLY_ONCE else UNRELIABLE_FINAL)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
-from typing import cast
 
 from messaging import profile
 from messaging.engine import preparing
@@ -67,7 +66,7 @@ def _envelope(
         ),
         # Writers ask for the length, and for a boundary: a content that is not held answers both.
         payloads=tuple(
-            PayloadPart(payload.content_id, payload.content_type, cast(bytes, content))
+            PayloadPart(payload.content_id, payload.content_type, content)
             for payload, content in zip(payloads, contents, strict=True)
         ),
     )

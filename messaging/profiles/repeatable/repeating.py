@@ -25,10 +25,10 @@ from messaging.models import Event, Message, Pair, Payload, Transmission
 from messaging.models.bulk import bulk_set, read
 from messaging.profile import in_flight_limit
 from messaging.profiles.repeatable import writing
-from messaging.protocol.envelope import Pieces
 from messaging.protocol.messages import Happened, move_repeatable
 from messaging.protocol.pair_state import Flow, Gate
 from messaging.protocol.repeating import Act, Reached, State, Step, begin, deadline, expire, reached
+from messaging.read_ahead import Octets, Unread
 from messaging.routing.services import upstream
 from partners import registry
 from partners.choices import VersionState
@@ -105,7 +105,9 @@ def resend(due: Due, claim: Claim) -> None:
             changed.append(message)
             continue
         try:
-            body = preparing.stored_octets(message, due.payloads[message.pk])
+            body = _stored(message, due.payloads[message.pk], claim)
+        except Unread:
+            continue
         except storage.PayloadMissing as error:
             unsendable[message.pk] = str(error)[:500]
             continue
@@ -115,6 +117,10 @@ def resend(due: Due, claim: Claim) -> None:
     stuck = [message for message in due.messages if message.pk in unsendable]
     if over or stuck:
         _with_their_pairs(over, stuck, unsendable, claim)
+
+
+def _stored(message: Message, payloads: list[Payload], claim: Claim) -> Octets:
+    return claim.octets(message, payloads, lambda one: preparing.stored_octets(one, payloads))
 
 
 def hold(message: Message) -> None:
@@ -216,14 +222,18 @@ def _terms(message: Message) -> Terms:
 
 
 def _first_send(pair: Pair, message: Message, payloads: list[Payload], claim: Claim) -> bool:
-    """Fixes the first-instance time and the bytes. False when the pair had to stop instead."""
+    """Fixes the first-instance time and the bytes. False when the pair had to stop instead, or the store is to be read
+    first.
+    """
     terms = _terms(message)
     cause = detail = ""
     if terms.state == VersionState.DISABLED:
         cause, detail = "agreement_disabled", f"Agreement {terms.tpa_id} is disabled."
     else:
         try:
-            body = writing.prepare(message, payloads)
+            body = claim.octets(message, payloads, lambda one: writing.prepare(one, payloads))
+        except Unread:
+            return False
         except storage.PayloadMissing as error:
             cause, detail = "payload_missing", str(error)[:500]
     if cause:
@@ -246,7 +256,7 @@ def _first_send(pair: Pair, message: Message, payloads: list[Payload], claim: Cl
     return True
 
 
-def _transmit(message: Message, begun: Step, body: bytes | Pieces, claim: Claim) -> None:
+def _transmit(message: Message, begun: Step, body: Octets, claim: Claim) -> None:
     now, terms, pair_id = claim.now, _terms(message), message.pair_id
     message.state = move_repeatable(message.state, Happened.TRANSMITTED)
     message.attempts = begun.state.attempts

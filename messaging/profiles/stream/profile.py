@@ -21,7 +21,7 @@ from messaging.profiles.stream import moving, receipts, sending, writing
 from messaging.profiles.stream.in_flight import SOON
 from messaging.protocol.codecs import stream
 from messaging.protocol.codecs.stream import StreamEnvelope
-from messaging.protocol.envelope import Semantics
+from messaging.protocol.envelope import Limits, Semantics, Sought
 from messaging.protocol.messages import STREAM, STREAM_FINAL, UNRELIABLE, UNRELIABLE_FINAL, cancellable
 from messaging.protocol.pair_state import Flow, Kind
 from messaging.protocol.streams.acceptance import Arrival, Incoming, Verdict, decide
@@ -131,8 +131,8 @@ class StreamProfile(Profile):
         dispatch.wake_on_commit(dispatch.SEND)
         return written
 
-    def decode(self, content_type: str, body: bytes) -> StreamEnvelope | None:
-        said = stream.decode(content_type, body)
+    def decode(self, content_type: str, body: bytes | Sought) -> StreamEnvelope | None:
+        said = stream.decode(content_type, body, Limits(body=len(body)))
         return said if said.from_parties and said.to_parties and said.agreement_id else None
 
     def check_submission(

@@ -7,6 +7,7 @@ A pair has a window of messages in flight, numbered in their order, and several 
 
 from __future__ import annotations
 
+import copy
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
@@ -26,6 +27,7 @@ from messaging.protocol.errors import EncodeError
 from messaging.protocol.messages import Happened, move_stream
 from messaging.protocol.pair_state import Flow as PairFlow
 from messaging.protocol.streams.outgoing import Act, Do, Event, Flow, Kind, Outgoing, room
+from messaging.read_ahead import Octets, Unread
 from partners import registry
 from partners.choices import VersionState
 from partners.terms import Terms
@@ -89,6 +91,7 @@ def _send(found: Sequence[Flight], next_up: Mapping[uuid.UUID, Terms], claim: Cl
     waiting = queues(wanted)
     repeated = _again(found, again)
     payloads = Payload.of_messages([*repeated, *(message.pk for queue in waiting.values() for message in queue)])
+    found = [flight for flight in found if _is_read(flight, again[flight.pair.pk], repeated, payloads, claim)]
     sent: list[Message] = []
     for flight in found:
         for act in again[flight.pair.pk]:
@@ -101,6 +104,48 @@ def _send(found: Sequence[Flight], next_up: Mapping[uuid.UUID, Terms], claim: Cl
             sent += begun
     bulk_set(sent, _SENT_FIELDS)
     claim.written += in_flight.finish(found, claim.now)
+
+
+def _is_read(
+    flight: Flight,
+    acts: Iterable[Act],
+    messages: Mapping[uuid.UUID, Message],
+    payloads: Mapping[uuid.UUID, list[Payload]],
+    claim: Claim,
+) -> bool:
+    """Whether all that goes out again is at hand, or is known not to be. If not, the flight stays as it is stored."""
+    ready, after = True, len(claim.after)
+    for act in acts:
+        message = messages[flight.rows[act.number].pk]
+        if any(payload.stored_as for payload in payloads[message.pk]):
+            try:
+                _octets(flight, act, copy.copy(message), payloads[message.pk], claim, is_first=False)
+            except Unread:
+                ready = False
+            except (EncodeError, storage.PayloadMissing):
+                pass  # `_transmit` finds the same, and stops the pair
+    del claim.after[after:]  # what was read is claimed by `_transmit`, or kept for the next claim
+    return ready
+
+
+def _octets(
+    flight: Flight, act: Act, message: Message, payloads: list[Payload], claim: Claim, *, is_first: bool
+) -> Octets:
+    terms = registry.current().version(message.agreement_version_id)
+    position = writing.Position(
+        source=flight.stream.source,
+        tx_sequence_id=flight.state.tx_sequence_id,
+        number=act.number,
+        previous=act.previous,
+        request_receipt=act.request_receipt,
+    )
+
+    def encode(one: Message) -> Octets:
+        if not is_first:
+            preparing.stored_octets(one, payloads)  # a copy that differs is worse than none
+        return writing.prepare(one, payloads, terms, position)
+
+    return claim.octets(message, payloads, encode, position)
 
 
 def _again(found: Iterable[Flight], again: Mapping[uuid.UUID, list[Act]]) -> dict[uuid.UUID, Message]:
@@ -151,20 +196,12 @@ def _transmit(
     now, pair, row = claim.now, flight.pair, flight.rows[act.number]
     terms = registry.current().version(message.agreement_version_id)
     try:
-        if not before:
-            preparing.stored_octets(message, payloads)  # a copy that differs is worse than none
-        body = writing.prepare(
-            message,
-            payloads,
-            terms,
-            writing.Position(
-                source=flight.stream.source,
-                tx_sequence_id=flight.state.tx_sequence_id,
-                number=act.number,
-                previous=act.previous,
-                request_receipt=act.request_receipt,
-            ),
-        )
+        body = _octets(flight, act, message, payloads, claim, is_first=before is not None)
+    except Unread:
+        assert before  # what goes out again was looked at before (`_is_read`)
+        flight.state, flight.acts = before
+        del flight.rows[act.number]
+        return []
     except (EncodeError, storage.PayloadMissing) as error:
         cause = "payload_missing" if isinstance(error, storage.PayloadMissing) else "payload_invalid"
         if before:

@@ -11,6 +11,7 @@ from messaging.engine import preparing
 from messaging.models import Message, Payload
 from messaging.protocol.codecs import stream
 from messaging.protocol.envelope import PayloadPart
+from messaging.read_ahead import Octets
 from partners.terms import Terms
 
 HEADERS = (("SOAPAction", stream.SOAP_ACTION),)
@@ -27,7 +28,7 @@ class Position:
     request_receipt: bool
 
 
-def prepare(message: Message, payloads: list[Payload], terms: Terms, position: Position) -> preparing.Octets:
+def prepare(message: Message, payloads: list[Payload], terms: Terms, position: Position) -> Octets:
     """Encodes the message under its place in the stream, sets that, frame, digest and content type; returns the body.
 
     The same message at the same place gives the same octets each time; another `previous`, or another wish for an order

@@ -168,9 +168,6 @@ class AtomicProfile(EbxmlProfile):
         """Nobody takes back what is on the wire, although an answer may end it there."""
         return outgoing.CANCELLABLE
 
-    def decode(self, content_type: str, body: bytes) -> None:
-        return None
-
     def check_submission(
         self, errors: Errors, terms: Terms, *, payloads: int, semantics: str, message_id: str, time_to_live: int | None
     ) -> None:

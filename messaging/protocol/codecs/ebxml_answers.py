@@ -26,6 +26,7 @@ from messaging.protocol.envelope import (
     PartyId,
     RoutingHeader,
     Semantics,
+    Sought,
     Wire,
     WriterOptions,
 )
@@ -125,7 +126,7 @@ _UTF_8 = (None, "UTF-8", "US-ASCII", "ASCII")
 
 
 def forwarded(
-    content_type: str, body: bytes, hop: RoutingHeader, *, padded: bool = True, limits: Limits = DEFAULT_LIMITS
+    content_type: str, body: bytes | Sought, hop: RoutingHeader, *, padded: bool = True, limits: Limits = DEFAULT_LIMITS
 ) -> Wire:
     """The octets that go to the next hop, for the stored octets of a received Normal message.
 

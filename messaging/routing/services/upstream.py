@@ -26,7 +26,7 @@ from messaging.models.bulk import bulk_insert, read
 from messaging.profiles.ebxml.signals import error_signal
 from messaging.profiles.stream import receipts
 from messaging.protocol.codecs import ebxml
-from messaging.protocol.envelope import Envelope, ErrorInfo
+from messaging.protocol.envelope import Envelope, ErrorInfo, Limits
 from messaging.protocol.errors import ErrorCode, NotAMessage, Severity
 from messaging.protocol.pair_state import Flow, Gate
 from messaging.storage import PayloadMissing
@@ -224,7 +224,7 @@ def _received(signal: Signal) -> Envelope | None:
     assert signal.about_id is not None
     try:
         message, body = preparing.received(signal.about_id)
-        return ebxml.decode(message.content_type, body)
+        return ebxml.decode(message.content_type, body, Limits(body=len(body)))
     except (PayloadMissing, NotAMessage):
         log.exception("a received message cannot be read", extra={"action": "hop_before_not_told"})
         return None

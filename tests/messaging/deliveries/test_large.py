@@ -86,6 +86,20 @@ def test_what_is_sought_is_found_where_two_pieces_meet(monkeypatch: pytest.Monke
     assert b"9b" not in large and b"jj" not in large
 
 
+def test_any_part_of_a_body_can_be_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("messaging.storage.large.PIECE", 3)
+    octets = b"head0123456789middleabcdefghtail"
+    body = storage.join(
+        [b"head", storage.Large(io.BytesIO(b"0123456789")), b"middle", storage.Large(io.BytesIO(b"abcdefgh")), b"tail"]
+    )
+    assert isinstance(body, storage.Body) and b"".join(body) == octets and len(body) == len(octets)
+    for begin in range(len(octets)):
+        for end in range(begin, len(octets) + 1):
+            assert body.part(begin, end).read() == octets[begin:end]
+            file = body.part(begin, end)
+            assert b"".join(iter(lambda file=file: file.read(2), b"")) == octets[begin:end]  # type: ignore[misc]
+
+
 _HAND_OVER = """
 import sys, django
 django.setup()

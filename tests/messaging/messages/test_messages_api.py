@@ -4,17 +4,23 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import io
+import random
+import zipfile
 from typing import Any
 
 import pytest
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
+from messaging import storage
 from messaging.api.conditional import check_unchanged
+from messaging.journal.audit import Actor
 from messaging.messages.api import verbs as views
 from messaging.messages.selectors import finding
 from messaging.messages.selectors import messages as selectors
 from messaging.messages.selectors.finding import MessageFilters, message_page
+from messaging.messages.services import disclosing
 from messaging.messages.services.submitting import NewPayload, message_submit
 from messaging.models import AuditEntry, Message, Payload, Signal, Transmission
 from partners import visibility
@@ -462,6 +468,52 @@ def test_the_wire_shows_exactly_what_was_sent_and_received(admin: Api, partner: 
     received = admin.get("/messages/in-1@partner/wire")
     assert (received.content, received.headers["content-type"]) == (arrival.body, arrival.content_type)
     assert AuditEntry.objects.filter(verb="message.read_wire").count() == 2
+
+
+@pytest.mark.parametrize("asked", ["bytes=0-99", "bytes=1000-299999", "bytes=299000-301500", "bytes=-5000"])
+def test_what_is_large_comes_as_it_was_on_the_wire_and_was_not_held(
+    admin: Api, partner: PartnerSide, settings: Any, asked: str
+) -> None:
+    settings.RMHUB_INLINE_PAYLOAD_BYTES = 1000
+    content = b"".join(b"%07d\n" % number for number in range(60_000))
+    message = submit(partner, content)
+    with link() as wire:
+        work()
+    octets, path = wire.last.octets, f"/messages/{message.public_id}/wire"
+    assert disclosing.wire_open(message_id=message.pk, actor=Actor("ann"), as_file=True).large is not None
+    whole = admin.get(path)
+    assert (whole.content, whole.headers["content-length"]) == (octets, str(len(octets)))
+    begin, end = asked.removeprefix("bytes=").split("-")
+    wanted = octets[int(begin) : int(end) + 1] if begin else octets[-int(end) :]
+    part = admin.get(path, Range=asked)
+    assert (part.status, part.content) == (206, wanted)
+
+
+def test_a_zip_file_of_large_documents_is_not_held(
+    admin: Api, partner: PartnerSide, settings: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings.RMHUB_INLINE_PAYLOAD_BYTES = 1000
+    contents = [random.Random(1).randbytes(700_000), b"small", b"b" * 300_000]
+    message = message_submit(
+        agreement=partner.terms.tpa_id,
+        service=SERVICE,
+        action=ACTION,
+        payloads=[NewPayload(content) for content in contents],
+    ).message
+
+    def hold(*_: object) -> bytes:
+        raise AssertionError("it is held")
+
+    monkeypatch.setattr(storage, "load", hold)
+    path = f"/messages/{message.public_id}/documents"
+    answer = admin.get(path)
+    with zipfile.ZipFile(io.BytesIO(answer.content)) as packed:
+        assert [packed.read(name) for name in packed.namelist()] == contents
+    assert admin.get(path).content == answer.content, "the same octets whenever"
+    assert (
+        answer.headers["repr-digest"]
+        == f"sha-256=:{base64.b64encode(hashlib.sha256(answer.content).digest()).decode()}:"
+    )
 
 
 def test_attempts_signals_and_history(admin: Api, partner: PartnerSide) -> None:

@@ -239,7 +239,7 @@ def _enter(parcel: Parcel) -> Receipt:
     if path.startswith("/exchange/"):
         given = {name.lower(): (value,) for name, value in parcel.headers}
         said = {"method": "POST", "path": path.removeprefix("/exchange/"), "target": path, "headers": given}
-        request = Request(parcel.content_type, parcel.body, presented, **said)
+        request = Request(parcel.content_type, parcel.octets, presented, **said)
         entered = authentication.enter(presented, "")
         if entered.principal is None:
             answer = exchanging.turn_away(request, entered)
@@ -247,9 +247,9 @@ def _enter(parcel: Parcel) -> Receipt:
             answer = exchanging.exchange(request, entered.principal)
         status, headers, body = answer.status, tuple(answer.headers), answer.body
     elif path.startswith("/streams"):
-        status = streams.brought(Arrival(parcel.content_type, parcel.body, presented)).status
+        status = streams.brought(Arrival(parcel.content_type, parcel.octets, presented)).status
     else:
-        status = brought(Arrival(parcel.content_type, parcel.body, presented))
+        status = brought(Arrival(parcel.content_type, parcel.octets, presented))
     ok = 200 <= status < 300
     return Receipt(
         ok=ok,

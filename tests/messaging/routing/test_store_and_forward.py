@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 from datetime import timedelta
+from typing import Any
 
 import pytest
 from django.db import connection
@@ -94,6 +96,19 @@ def test_a_message_for_somebody_else_goes_on_with_its_header_and_documents_untou
 
 def between(body: bytes, start: bytes, end: bytes) -> bytes:
     return body[body.index(start) : body.index(end) + len(end)]
+
+
+def test_a_large_document_goes_on_from_the_disk(net: Network, settings: Any) -> None:
+    settings.RMHUB_INLINE_PAYLOAD_BYTES = 1000
+    document = b"<Order n='1'/>" * 50_000
+    with net["A"]:
+        submit(document)
+    net.work()
+    [sent] = [parcel for parcel in net.between("B", "C") if not isinstance(parcel.body, bytes)]
+    with net["C"]:
+        [received] = net["C"].received()
+        assert Payload.objects.get(message=received).sha256 == hashlib.sha256(document).hexdigest()
+        assert received.digest == hashlib.sha256(sent.octets).hexdigest()
 
 
 def test_everything_arrives_once_and_in_order_whatever_the_links_do(net: Network, time: FrozenClock) -> None:

@@ -12,7 +12,7 @@ import pytest
 from messaging import storage
 from messaging.engine import preparing
 from messaging.engine.claiming import claim_due
-from messaging.messages.services.submitting import NewPayload, message_submit
+from messaging.messages.services.submitting import NewPayload, message_submit, message_submit_again
 from messaging.models import Message, Payload
 from messaging.protocol.codecs import ebxml
 from tests import ROOT
@@ -75,6 +75,20 @@ def test_a_boundary_that_a_large_document_holds_is_not_taken() -> None:
     [job] = claim_due(limit=10)
     [part] = ebxml.decode(job.parcel.content_type, job.parcel.octets).payloads
     assert part.content == content
+
+
+@pytest.mark.django_db
+def test_a_large_document_is_submitted_again_without_being_held(monkeypatch: pytest.MonkeyPatch) -> None:
+    message = submit(partner_side(), b"x" * 300_000)
+
+    def hold(*_: object) -> bytes:
+        raise AssertionError("it is held")
+
+    monkeypatch.setattr(storage, "load", hold)
+    again = message_submit_again(message, state=message.state, submitted_by="ann").message
+    first, second = (Payload.objects.get(message=one) for one in (message, again))
+    assert again.pk != message.pk
+    assert (second.stored_as, second.sha256, second.size) == (first.stored_as, first.sha256, 300_000)
 
 
 _SEND = """
