@@ -221,13 +221,19 @@ def _execute_arguments(parser: CommandParser) -> None:
 
 
 def execute(options: dict[str, Any], stdout: OutputWrapper) -> int:
-    """What `serve` starts as a child for each run."""
+    """What `serve` starts as a child: works on a run, and on what is due after it for as long as all goes well."""
     signal.signal(signal.SIGTERM, _stopped)
     # Live traffic goes first where both run on one machine; Spark's own process inherits it.
     os.nice(NICE)
     run = pipeline_runs.owned(options["run"], options["claim"])
+    worker = run.facts["worker"]  # the process that follows us, and speaks for us when we die: we claim in its name
     try:
-        return 0 if driver.execute(run) else 1
+        while driver.execute(run):
+            following = pipeline_runs.claim_next(worker=worker)
+            if following is None:
+                return 0
+            run = following
+        return 1
     except (KeyboardInterrupt, driver.Stopped):
         return _EXIT_TERMINATED
     finally:

@@ -95,7 +95,7 @@ class Context:
         """The Spark session, started at the first call."""
         if session.current() is None:
             self.progress("Starting Spark")
-        return session.get(f"rmhub {self.run.job}")
+        return session.get(f"rmhub {self.run.job}", rows=manifest.rows())
 
     def extract(self) -> None:
         """Brings the lake up to date."""

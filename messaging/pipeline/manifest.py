@@ -17,7 +17,7 @@ from typing import Any
 
 from django.conf import settings
 from django.db import connection, transaction
-from django.db.models import Q
+from django.db.models import Q, Sum
 
 from messaging.exceptions import ApplicationError
 from messaging.models import ArchivedMessage, LakeFile, LakeState, PipelineRun
@@ -215,6 +215,11 @@ def current() -> Contents:
             " run `manage.py pipeline run extract`, which reads everything again."
         )
     return Contents(row.generation, row.extracted_through, row.extracted_at, files)
+
+
+def rows() -> int:
+    """How many rows the files have that count, of all entities."""
+    return LakeFile.objects.filter(replaced_at__isnull=True).aggregate(total=Sum("rows"))["total"] or 0
 
 
 def missing(files: Iterable[LakeFile]) -> list[LakeFile]:

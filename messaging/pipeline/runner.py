@@ -1,7 +1,8 @@
-"""The pipeline's own process: claims due runs and works on each in a child, which alone has Spark.
+"""The pipeline's own process: claims due runs and has a child work on them, which alone has Spark.
 
-A child leads a session of its own and dies with this process. So the memory of a run is given back when it ends, and a
-run that hangs can be killed.
+A child leads a session of its own and dies with this process. It goes on with whatever is due next, in the same Spark
+session, and ends when nothing is or a run did not succeed. So its memory is given back when the work is done, and a run
+that hangs can be killed.
 """
 
 from __future__ import annotations
@@ -38,6 +39,8 @@ FOLDER_EVERY = 5.0
 _FOLLOW_EVERY = 0.25
 # A run that was cancelled stops Spark by itself; one that hangs somewhere else gets a signal, and then the other one.
 TERM_AFTER, KILL_AFTER = 4.0, 10.0
+# A child that has no run left tidies up and ends.
+END_AFTER = 30.0
 
 
 class Runner:
@@ -93,42 +96,50 @@ class Runner:
             log.warning("drop folder not readable", extra={"action": "partner_log_folder", "error": str(error)[:200]})
 
     def _work(self, run: PipelineRun) -> None:
+        """Starts a child with this run, and follows it through all that it claims (in our name) until it has ended."""
         self._say(f"{run.job} {run.public_id} started")
         prelude = [sys.executable, "-I", "-S", str(PRELUDE), str(os.getpid()), str(int(signal.SIGTERM)), "-", "-"]
         child = subprocess.Popen([*prelude, *self._command(run)], cwd=BASE, env=_environment(), start_new_session=True)
         try:
-            asked: float | None = None
+            since: float | None = None  # it was asked to end, or had no run any more
             while child.poll() is None:
                 self._sign.give()
-                asked = asked or self._to_stop(run)
-                if asked is not None:
-                    waited = time.monotonic() - asked
-                    if waited >= KILL_AFTER:
-                        guard.kill({child.pid})
-                    elif waited >= TERM_AFTER or self._stop.is_set():
-                        child.terminate()
+                now = self._held(run)
+                if now is not None and now.pk != run.pk:
+                    self._over(run)
+                    self._say(f"{now.job} {now.public_id} started")
+                    run, since = now, None
+                asked = self._stop.is_set() or (now is not None and now.cancel_requested)
+                since = (since or time.monotonic()) if asked or now is None else None
+                waited = time.monotonic() - since if since is not None else 0.0
+                if waited >= (KILL_AFTER if asked else END_AFTER):
+                    guard.kill({child.pid})
+                elif asked and (waited >= TERM_AFTER or self._stop.is_set()):
+                    child.terminate()
                 time.sleep(_FOLLOW_EVERY)
         finally:
             guard.kill({child.pid})
             child.wait()
+        give_back()
+        if (now := self._held(run)) is not None and now.pk != run.pk:
+            self._over(run)
+            run = now
         self._ended(run, child.returncode)
 
-    def _to_stop(self, run: PipelineRun) -> float | None:
-        """The moment from which the child has to end, if it has to."""
-        if self._stop.is_set():
-            return time.monotonic()
+    def _held(self, run: PipelineRun) -> PipelineRun | None:
+        """The run that the child works on; `run` while the database does not say."""
         try:
-            mine = PipelineRun.objects.filter(pk=run.pk, claim=run.claim, state=RunState.RUNNING)
-            if mine.filter(cancel_requested=False).exists():
-                return None
+            return PipelineRun.objects.filter(facts__worker=self.worker, state=RunState.RUNNING).first()
         except Error:
             give_back()
-            return None
-        return time.monotonic()
+            return run
+
+    def _over(self, run: PipelineRun) -> None:
+        run.refresh_from_db()
+        self._say(f"{run.job} {run.public_id} {run.state}" + (f": {run.error}" if run.error else ""))
 
     def _ended(self, run: PipelineRun, code: int) -> None:
         """A child that died without a word: the run fails with what can be said about it."""
-        give_back()
         if self._stop.is_set() and code != 0:
             sentence = driver.STOPPED
         elif code in (-signal.SIGKILL, 128 + signal.SIGKILL):
@@ -145,7 +156,7 @@ class Runner:
             run.refresh_from_db()
             if run.state == RunState.FAILED and (died or self._stop.is_set()):
                 pipeline_runs.requeue_scheduled(run)
-        self._say(f"{run.job} {run.public_id} {run.state}" + (f": {run.error}" if run.error else ""))
+        self._over(run)
 
 
 # Of a child at once: what reads the store, what else it does or its sign of life, and a lock.

@@ -27,6 +27,13 @@ if TYPE_CHECKING:
 
 
 LOG4J = Path(__file__).with_name("log4j2.properties")
+# Rows up to which starting, planning and compiling take longer than reading them does (docs/benchmarks.md).
+SMALL = 200_000
+# Rows up to which Java's second compiler takes more time than its code saves.
+MEDIUM = 10_000_000
+# Of a JVM that has little to compute: the simplest collector, and the first compiler. What that one compiles needs more
+# stack: Spark goes through plans, and through the message of an error, by expressions that recurse.
+_SHORT = ["-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xss4m"]
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
 _current: list[SparkSession] = []
 
@@ -35,13 +42,15 @@ class SparkMisconfigured(RuntimeError):
     """A sentence that says which setting, and what to do."""
 
 
-def get(app_name: str = "rmhub") -> SparkSession:
-    """The session of this process; starts it at the first call (5 to 10 seconds on one machine).
+def get(app_name: str = "rmhub", *, rows: int) -> SparkSession:
+    """The session of this process, fit to read about so many rows; starts it at the first call (2 to 10 seconds).
 
     Raises java.NoJava, SparkMisconfigured, or what Spark says when a cluster does not answer.
     """
     if not _current:
-        _current.append(_remote(app_name) if settings.SPARK_REMOTE else _classic(app_name))
+        _current.append(_remote(app_name) if settings.SPARK_REMOTE else _classic(app_name, rows))
+    for name, value in fit(rows).items():
+        _current[0].conf.set(name, value)
     return _current[0]
 
 
@@ -61,7 +70,21 @@ def current() -> SparkSession | None:
     return _current[0] if _current else None
 
 
-def configuration(master: str) -> dict[str, str]:
+def fit(rows: int) -> dict[str, str]:
+    """How so many rows are computed: a few of them in one part, by expressions that are interpreted, not compiled."""
+    small = rows <= SMALL
+    found = {
+        "spark.sql.adaptive.enabled": "false" if small else "true",
+        "spark.sql.codegen.wholeStage": "false" if small else "true",
+        "spark.sql.codegen.factoryMode": "NO_CODEGEN" if small else "FALLBACK",
+    }
+    if not settings.SPARK_REMOTE and is_local(settings.SPARK_MASTER):
+        # Shuffles of one machine: more parts than cores, so that each fits into the heap; empty ones are merged.
+        found["spark.sql.shuffle.partitions"] = "1" if small else "32"
+    return found
+
+
+def configuration(master: str, rows: int) -> dict[str, str]:
     """What Spark is told, by master. What is not here may be said in spark-defaults.conf (SPARK_CONF_DIR)."""
     var = Path(settings.VAR_DIR)
     options = {
@@ -69,7 +92,6 @@ def configuration(master: str) -> dict[str, str]:
         # A result that does not fit is refused before it takes the whole heap.
         "spark.driver.maxResultSize": f"{_megabytes(memory()) // 2}m",
         "spark.sql.session.timeZone": "UTC",
-        "spark.sql.adaptive.enabled": "true",
         "spark.sql.parquet.compression.codec": "zstd",
         "spark.sql.execution.arrow.pyspark.enabled": "true",
         "spark.sql.catalogImplementation": "in-memory",
@@ -80,16 +102,20 @@ def configuration(master: str) -> dict[str, str]:
         "spark.sql.maxPlanStringLength": "4096",
         "spark.sql.ui.explainMode": "simple",
         "spark.ui.showConsoleProgress": "false",
-        "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={LOG4J.as_uri()}",
+        "spark.driver.extraJavaOptions": " ".join(_java_options(rows)),
     }
     if is_local(master):
-        # Shuffles of one machine: more parts than cores, so that each fits into the heap; empty ones are merged.
-        options |= {"spark.sql.shuffle.partitions": "32", "spark.local.dir": str(_spill())}
+        options["spark.local.dir"] = str(_spill())
     else:
         options["spark.executor.memory"] = memory()
     if is_local(master) or urlsplit(master).hostname in _LOOPBACK:
         options |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
     return options
+
+
+def _java_options(rows: int) -> list[str]:
+    """Of the driver."""
+    return [f"-Dlog4j2.configurationFile={LOG4J.as_uri()}", *(_SHORT if rows <= MEDIUM else ["-XX:+UseParallelGC"])]
 
 
 def is_local(master: str) -> bool:
@@ -133,14 +159,14 @@ def _sweep() -> None:
             shutil.rmtree(folder, ignore_errors=True)
 
 
-def _classic(app_name: str) -> SparkSession:
+def _classic(app_name: str, rows: int) -> SparkSession:
     master = settings.SPARK_MASTER
     prepare_environment(master)
     from pyspark.sql import SparkSession
 
     _sweep()
     _spill().mkdir(parents=True, exist_ok=True)
-    builder = SparkSession.builder.master(master).appName(app_name).config(map=dict(configuration(master)))
+    builder = SparkSession.builder.master(master).appName(app_name).config(map=dict(configuration(master, rows)))
     logging.getLogger("py4j").setLevel(logging.WARNING)  # it tells of every connection that it closes
     interrupt = signal.getsignal(signal.SIGINT)
     session = builder.getOrCreate()

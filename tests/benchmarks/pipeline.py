@@ -16,6 +16,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -28,8 +29,10 @@ SIZES = (1_000_000, 2_000_000, 10_000_000)
 ONE_IN = 10_000
 QUESTIONS = ("audit", "reconcile")
 ENGINES = ("spark", "duckdb", "duckdb-1g", "duckdb-trick", "postgres")
+CLUSTER = "cluster"  # the engine that `--cluster` adds
 TITLES = {
     "spark": "Spark, 1 GiB heap (the job)",
+    CLUSTER: "Spark, a standalone cluster of this machine's processes, 1 GiB heap each (the job)",
     "duckdb": "DuckDB, plain SQL",
     "duckdb-1g": "DuckDB, plain SQL, told to use 1 GiB",
     "duckdb-trick": "DuckDB, with the job's fingerprints",
@@ -43,19 +46,20 @@ def main() -> int:
     parser.add_argument("sizes", nargs="?", type=_sizes, default=SIZES, help="for example 1M,2M,10M (the default)")
     parser.add_argument("--engines", type=_engines, default=ENGINES, help=f"some of {','.join(ENGINES)}")
     parser.add_argument("--questions", type=lambda text: tuple(text.split(",")), default=QUESTIONS)
+    parser.add_argument("--cluster", type=int, default=0, metavar="WORKERS", help="also on so many workers of a core")
     parser.add_argument("--keep", action="store_true", help="leave the planted files for the next time")
     parser.add_argument("--rounds", type=int, default=1, help="how often everything is measured; the best counts")
     given = parser.parse_args()
     var = BASE / "var" / "bench"
     runs = []
-    with _database(var, "postgres" in given.engines) as url:
+    with _database(var, "postgres" in given.engines) as url, _cluster(var, given.cluster) as cluster:
         for size in given.sizes:
             folder = _planted(var / "pipeline" / f"{size}", size)
             for _ in range(given.rounds):
                 for question in given.questions:
-                    for engine in given.engines:
+                    for engine in (*given.engines, *([CLUSTER] if cluster else [])):
                         if engine != "duckdb-trick" or question == "reconcile":
-                            runs.append(_measured(engine, question, folder, url))
+                            runs.append(_measured(engine, question, folder, url, cluster))
             if not given.keep:
                 shutil.rmtree(folder)
     document = {
@@ -101,6 +105,24 @@ def _database(var: Path, needed: bool) -> Iterator[str]:
         yield arena.fresh_database(servers, "bench_pipeline")
 
 
+@contextlib.contextmanager
+def _cluster(var: Path, workers: int) -> Iterator[dict[str, str]]:
+    """What a job's environment says of a cluster with so many workers; empty where none is wanted."""
+    if not workers:
+        yield {}
+        return
+    from tests.pipeline import standalone
+
+    with tempfile.TemporaryDirectory(dir=var) as folder, standalone.standalone(Path(folder), workers, "2g") as cluster:
+        configuration = Path(folder, "job")
+        configuration.mkdir()
+        (configuration / "spark-defaults.conf").write_text(
+            "spark.executor.cores 1\nspark.executor.extraJavaOptions -XX:+UseParallelGC\n"
+            "spark.sql.shuffle.partitions 64\n"
+        )
+        yield {"SPARK_MASTER": cluster.url, "SPARK_CONF_DIR": str(configuration)}
+
+
 def _planted(folder: Path, size: int) -> Path:
     if not (folder / "expected.json").exists():
         shutil.rmtree(folder, ignore_errors=True)
@@ -110,9 +132,10 @@ def _planted(folder: Path, size: int) -> Path:
     return folder
 
 
-def _measured(engine: str, question: str, folder: Path, url: str) -> dict[str, Any]:
+def _measured(engine: str, question: str, folder: Path, url: str, cluster: Mapping[str, str]) -> dict[str, Any]:
     arguments = [sys.executable, "-m", "tests.benchmarks.pipeline_engines", engine, question, str(folder)]
     environment = {**os.environ, "BENCH_DATABASE_URL": url, "RMHUB_SPARK_MEMORY": "1g", "SPARK_MASTER": "local[*]"}
+    environment |= cluster if engine == CLUSTER else {}
     done = subprocess.run(arguments, cwd=BASE, env=environment, capture_output=True, text=True, check=False)
     lines = [line for line in done.stdout.splitlines() if line.startswith("{")]
     if not lines:
@@ -135,7 +158,7 @@ def table(runs: Sequence[Run]) -> str:
             continue
         lines += [f"| {question} | {' | '.join(f'{size:,} messages' for size in sizes)} | growth |"]
         lines += [f"| --- | {' | '.join('---' for _ in sizes)} | --- |"]
-        for engine in ENGINES:
+        for engine in (*ENGINES, CLUSTER):
             best = [_best(run for run in here if run["engine"] == engine and run["rows"] == size) for size in sizes]
             if any(best):
                 lines.append(f"| {TITLES[engine]} | {' | '.join(_cell(one) for one in best)} | {_growth(best)} |")
@@ -151,7 +174,7 @@ def _cell(run: Run | None) -> str:
     if run is None:
         return "-"
     peak = run.get("server_peak_mb") or run["peak_mb"]
-    start = f" + {run['start_seconds']:.1f} s start" if run["engine"] == "spark" else ""
+    start = f" + {run['start_seconds']:.1f} s start" if run["engine"] in ("spark", CLUSTER) else ""
     return f"{run['answer_seconds']:.1f} s{start}, CPU {run['answer_cpu']:.1f} s, {peak:,} MB"
 
 

@@ -217,7 +217,7 @@ def loop() -> None:
         if select.select([sys.stdin], [], [], 0)[0]:
             raise Ended
 
-    spark = session.get("bench")
+    spark = session.get("bench", rows=session.MEDIUM + 1)
     spark.range(1000).selectExpr("sha2(CAST(id AS STRING), 256)").count()
     print("begun", flush=True)
     tally, rows, rounds = Tally(), 0, 0

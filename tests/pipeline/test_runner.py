@@ -9,14 +9,16 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from io import StringIO
 from pathlib import Path
 
 import pytest
+from django.core.management.base import OutputWrapper
 from django.db import connection
 
 from messaging.journal.audit import Actor
 from messaging.models import PipelineRun
-from messaging.pipeline import runner
+from messaging.pipeline import commands, runner
 from messaging.pipeline.runner import Runner
 from messaging.reports.services import runs as pipeline_runs
 from rmhub.supervisor.processes import PRELUDE
@@ -106,6 +108,57 @@ def test_a_cancelled_run_that_hangs_is_ended(monkeypatch: pytest.MonkeyPatch, tm
     run.refresh_from_db()
     assert (run.state, run.error) == ("cancelled", "")
     wait_until(lambda: not any(alive(int(pid)) for pid in mark.read_text().split()), "both processes are gone")
+
+
+def test_a_child_goes_on_with_what_is_due_next_until_a_run_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    runs = [request(job) for job in ("extract", "audit", "levels", "sla")]
+    worked_on: list[str] = []
+
+    def execute(run: PipelineRun) -> bool:
+        worked_on.append(run.job)
+        if run.job == "levels":
+            return not pipeline_runs.run_fail(run, "It does not fit.")
+        pipeline_runs.run_succeed(run)
+        return True
+
+    monkeypatch.setattr(commands.driver, "execute", execute)
+    monkeypatch.setattr(commands.os, "nice", lambda by: 0)
+    monkeypatch.setattr(commands.signal, "signal", lambda number, handler: None)
+    claimed = pipeline_runs.claim_next(worker="x:1")
+    assert claimed is not None
+    assert commands.execute({"run": claimed.pk, "claim": claimed.claim}, OutputWrapper(StringIO())) == 1
+    assert worked_on == ["extract", "audit", "levels"]
+    for run in runs:
+        run.refresh_from_db()
+    assert [run.state for run in runs] == ["succeeded", "succeeded", "failed", "queued"]
+    assert {run.facts.get("worker") for run in runs[:3]} == {"x:1"}, "the process that follows it"
+
+
+def test_a_child_is_followed_through_all_its_runs_and_spoken_for_when_it_dies(tmp_path: Path) -> None:
+    first, second = request("extract"), request("audit")
+    mark = tmp_path / "pid"
+    text = (
+        f"import os, signal; open({str(mark)!r} + '.new', 'w').write(str(os.getpid()));"
+        f"os.rename({str(mark)!r} + '.new', {str(mark)!r}); signal.pause()"
+    )
+    said: list[str] = []
+    working = Runner(said.append, script(text))
+
+    def go_on() -> None:
+        wait_until(mark.exists, "the child has begun")
+        pipeline_runs.run_succeed(PipelineRun.objects.get(pk=first.pk))
+        assert pipeline_runs.claim_next(worker=working.worker) is not None
+        wait_until(lambda: any(line.startswith(f"audit {second.public_id} started") for line in said), "it is followed")
+        os.kill(int(mark.read_text()), signal.SIGKILL)
+        connection.close()
+
+    thread = threading.Thread(target=go_on)
+    thread.start()
+    assert working.serve(once=True, signals=False) == 0
+    thread.join()
+    assert said[1] == f"extract {first.public_id} succeeded"
+    second.refresh_from_db()
+    assert second.state == "failed" and "no memory left" in second.error
 
 
 def test_a_runner_that_is_stopped_ends_its_run(tmp_path: Path) -> None:

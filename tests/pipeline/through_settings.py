@@ -18,7 +18,7 @@ from messaging.pipeline import session, submitted  # noqa: E402
 
 def main(job: str, manifest: str, output: str) -> None:
     description = json.loads(Path(manifest).read_text())
-    submitted.compute(session.get("rmhub test"), job, description, output, description["lake"])
+    submitted.compute(session.get("rmhub test", rows=session.SMALL + 1), job, description, output, description["lake"])
     session.stop()
 
 

@@ -78,7 +78,6 @@ def run(inputs: Mapping[str, DataFrame], parameters: Mapping[str, Any]) -> dict[
     )
     pairs = inputs["pairs"].withColumn("key", F.xxhash64("id"))
     triggers = inputs["triggers"].select(F.col("id").alias("trigger_id"), F.col("name").alias("trigger"))
-    received = events.where(F.col("type") == "message.received").select("message_pk", "message_id")
     first_key, buckets = _first_key(parameters.get("from")), parameters.get("buckets", frames.BUCKETS)
 
     summed = _summed(messages).persist()
@@ -96,16 +95,19 @@ def run(inputs: Mapping[str, DataFrame], parameters: Mapping[str, Any]) -> dict[
     looked_at = _rows_at(messages, settled(_wanted(shown, suspicious, undelivered))).persist()
     sequences = settled(proofs.sequences(shown, looked_at))
     given = proofs.given(deliveries, suspicious, looked_at, first_key).persist()
+    lost, candidates = proofs.lost(given, triggers), proofs.candidates(undelivered, looked_at)
+    told = proofs.told(events, lost, candidates).persist()
+    # One kind after the other: a plan of all of them would be planned anew after each of its fifty stages.
     found = [
-        sequences.where(F.col("count") > 0),
         proofs.delivered_twice(given, triggers),
         proofs.document_twice(deliveries, messages, inputs["triggers"]),
-        proofs.without_acceptance(given, received, triggers),
-        proofs.without_delivery(undelivered, looked_at, received),
+        proofs.without_acceptance(lost, told),
+        proofs.without_delivery(candidates, told),
         proofs.without_storage(messages, signals, first_key, buckets),
         proofs.same_ids(messages, pairs, inputs["agreements"]),
     ]
-    findings = reduce(DataFrame.unionByName, [one.limit(MOST) for one in found])
+    counted = sequences.where(F.col("count") > 0).limit(MOST)
+    findings = reduce(DataFrame.unionByName, [settled(one.limit(MOST)) for one in found], counted)
     return {"findings": _named(findings, pairs), "pairs": _counted(runs, summed, odd, sequences, pairs)}
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import reduce
+
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
@@ -148,8 +150,11 @@ def document_twice(deliveries: DataFrame, messages: DataFrame, triggers: DataFra
         )
         .where("count > 1")
     )
-    proof = found.select(*key, F.posexplode("done.message_pk").alias("place", "id"))
-    proof = proof.join(messages.select("id", "message_id"), "id", "left")
+    # Read twice, and few: what is large is not sorted to be joined with it.
+    found = settled(found.withColumn("done", F.col("done.message_pk")).limit(MOST))
+    proof = found.select(*key, F.posexplode("done").alias("place", "id"))
+    stored = messages.select("id", "message_id").join(F.broadcast(proof.select("id")), "id", "left_semi")
+    proof = proof.join(stored, "id", "left")
     named = F.struct("place", F.coalesce("message_id", "id").alias("named"))
     ids = proof.groupBy(*key).agg(F.sort_array(F.collect_list(named))["named"].alias("ids"))
     found = found.join(ids, list(key))
@@ -162,32 +167,45 @@ def document_twice(deliveries: DataFrame, messages: DataFrame, triggers: DataFra
     return _findings(found, "document_twice", F.col("ids"), detail)
 
 
-def without_acceptance(given: DataFrame, received: DataFrame, triggers: DataFrame) -> DataFrame:
-    """One finding a message. Its MessageId comes from the event that told of it; without one its key stands for it."""
-    lost = given.where(F.col("message_id").isNull() & ~F.col("state").isin(*islands.OPEN))
-    lost = lost.join(F.broadcast(triggers), "trigger_id", "left").groupBy("pair_id", "message_pk").agg(
+def lost(given: DataFrame, triggers: DataFrame) -> DataFrame:
+    """Messages that were delivered and are not in the store."""
+    rows = given.where(F.col("message_id").isNull() & ~F.col("state").isin(*islands.OPEN))
+    return rows.join(F.broadcast(triggers), "trigger_id", "left").groupBy("pair_id", "message_pk").agg(
         F.count(F.lit(1)).alias("count"),
         F.min("created_at").alias("at"),
         F.array_join(
             F.slice(F.sort_array(F.collect_set(F.coalesce("trigger", "trigger_id"))), 1, PROOF), ", "
         ).alias("names"),
     )  # fmt: skip
-    told = received.join(F.broadcast(lost.select("message_pk")), "message_pk", "left_semi")
+
+
+def candidates(undelivered: DataFrame, looked_at: DataFrame) -> DataFrame:
+    """The rows of undelivered messages."""
+    rows = looked_at.select("pair_id", "position", F.col("id").alias("message_pk"), "message_id", "created_at")
+    return undelivered.join(rows, ["pair_id", "position"])
+
+
+def told(events: DataFrame, *of: DataFrame) -> DataFrame:
+    """The events of receipt of these messages: one look at all events."""
+    keys = reduce(DataFrame.unionAll, [rows.select("message_pk") for rows in of])
+    received = events.where(F.col("type") == "message.received").select("message_pk", "message_id")
+    return received.join(F.broadcast(keys), "message_pk", "left_semi")
+
+
+def without_acceptance(lost: DataFrame, told: DataFrame) -> DataFrame:
+    """One finding a message. Its MessageId comes from the event that told of it; without one its key stands for it."""
     found = lost.join(told, "message_pk", "left")
     detail = F.format_string("Message %s is not in the store; delivered to %s.", F.col("message_pk"), F.col("names"))
     return _findings(found, "delivery_without_acceptance", F.array(F.coalesce(*_ID)), detail)
 
 
-def without_delivery(undelivered: DataFrame, looked_at: DataFrame, received: DataFrame) -> DataFrame:
+def without_delivery(candidates: DataFrame, told: DataFrame) -> DataFrame:
     """One finding a stretch. A synchronous request that is not answered yet was not told of: it does not count."""
-    rows = looked_at.select("pair_id", "position", F.col("id").alias("message_pk"), "message_id", "created_at")
-    candidates = undelivered.join(rows, ["pair_id", "position"])
-    told = received.select("message_pk").join(F.broadcast(candidates), "message_pk")
-    found = told.groupBy("pair_id", "service", "stretch").agg(
+    found = candidates.join(told.select("message_pk"), "message_pk").groupBy("pair_id", "service", "stretch").agg(
         F.count(F.lit(1)).alias("count"),
         F.sort_array(F.collect_list(F.struct("position", "message_id"))).alias("proof"),
         F.min("created_at").alias("at"),
-    )
+    )  # fmt: skip
     detail = "Messages of this service and action before and after went to a trigger. Was it disabled or changed?"
     ids = F.slice(F.col("proof.message_id"), 1, PROOF)
     return _findings(found, "acceptance_without_delivery", ids, F.lit(detail))

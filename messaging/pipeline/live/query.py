@@ -35,9 +35,6 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
 MASTER = "local[1]"
-# Small batches in a JVM that runs for long: the simplest collector and the first compiler need the least. What they
-# compile needs more stack: Spark looks through the message of a failed batch with an expression that recurses.
-JVM = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -Xss4m"
 BATCH_ROWS = 20_000
 EVERY_SECONDS = 5
 LOOK_SECONDS = 30
@@ -122,10 +119,9 @@ def small_session() -> SparkSession:
 
     # It says so whenever a batch is counted, and prints what `_follow` raises.
     logging.getLogger("py4j").setLevel(logging.CRITICAL)
-    options = session.configuration(MASTER)
+    options = session.configuration(MASTER, rows=0)
     options |= {
         "spark.driver.memory": "512m",
-        "spark.driver.extraJavaOptions": f"{options['spark.driver.extraJavaOptions']} {JVM}",
         "spark.sql.shuffle.partitions": "1",
         "spark.sql.adaptive.enabled": "false",
         "spark.sql.streaming.minBatchesToRetain": "10",

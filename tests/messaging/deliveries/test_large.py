@@ -95,8 +95,9 @@ def test_any_part_of_a_body_can_be_read(monkeypatch: pytest.MonkeyPatch) -> None
     assert isinstance(body, storage.Body) and b"".join(body) == octets and len(body) == len(octets)
     for begin in range(len(octets)):
         for end in range(begin, len(octets) + 1):
-            assert body.part(begin, end).read() == octets[begin:end]
-            file = body.part(begin, end)
+            assert body.part(begin, end).opened().read() == octets[begin:end] == body[begin:end]
+            assert body.find(octets[begin:end]) == octets.find(octets[begin:end])
+            file = body.part(begin, end).opened()
             assert b"".join(iter(lambda file=file: file.read(2), b"")) == octets[begin:end]  # type: ignore[misc]
 
 
