@@ -49,9 +49,7 @@ class Octets:
     content_type: str
     filename: str
     sha256: str
-    large: storage.Large | storage.Body | None = (
-        None  # where they are, when they are too many to be held; `content` is empty then
-    )
+    large: storage.Large | storage.Body | None = None
 
 
 class Masked(ApplicationError):
@@ -134,17 +132,21 @@ def documents_open(*, message_id: uuid.UUID, actor: Actor, role: Role | None = N
     rows = list(Payload.objects.filter(message=message_id).order_by("number"))
     if masks.of_message(message, role):
         _refuse_masked(rows, {row.pk: _content(row) for row in rows}, message, role)
-    packed = storage.Large(storage.unnamed())
-    with zipfile.ZipFile(packed.opened(), "w", zipfile.ZIP_DEFLATED) as archive:
-        for row in rows:
-            # The same octets for the same message, whenever: the time is the message's.
-            entry = zipfile.ZipInfo(_entry_name(row), message.created_at.timetuple()[:6])
-            entry.compress_type, entry.file_size = zipfile.ZIP_DEFLATED, row.size
-            content = _opened(row)
-            with archive.open(entry, "w") as file:
-                file.writelines([content] if isinstance(content, bytes) else content)
+    packed = storage.unnamed()
+    try:
+        with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
+            for row in rows:
+                # The same octets for the same message, whenever: the time is the message's.
+                entry = zipfile.ZipInfo(_entry_name(row), message.created_at.timetuple()[:6])
+                entry.compress_type, entry.file_size = zipfile.ZIP_DEFLATED, row.size
+                content = _opened(row)
+                with archive.open(entry, "w") as file:
+                    file.writelines([content] if isinstance(content, bytes) else content)
+    except BaseException:
+        packed.close()
+        raise
     audit.record(actor, "payload.read", message, after={"payloads": [row.number for row in rows], "form": "zip"})
-    return _handed_out(packed.held(), "application/zip", f"{message.public_id}.zip", "")
+    return _handed_out(storage.Large(packed).held(), "application/zip", f"{message.public_id}.zip", "")
 
 
 def _message(message_id: uuid.UUID) -> Message:
