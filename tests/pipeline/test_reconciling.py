@@ -46,7 +46,7 @@ def hub(
     from messaging.pipeline import session
 
     monkeypatch.setattr(dispatch, "wake", lambda task: None)
-    monkeypatch.setattr(session, "get", lambda name="": spark)
+    monkeypatch.setattr(session, "get", lambda name="", *, rows: spark)
     monkeypatch.setattr(session, "current", lambda: spark)
     with clock.frozen(T) as time, ExitStack() as stack:
         stack.enter_context(mock.patch.object(replies, "jitter", lambda: 1.0))
