@@ -79,12 +79,12 @@ class NewPayload:
 
     @property
     def size(self) -> int:
-        return len(self.content) if isinstance(self.content, bytes) else self.content.size
+        return len(self.content)
 
     @property
     def sha256(self) -> str:
         """In hexadecimal."""
-        return hashlib.sha256(self.content).hexdigest() if isinstance(self.content, bytes) else self.content.sha256
+        return storage.digest(self.content)
 
     def read(self) -> bytes:
         """The octets, for whoever looks at what they say; of more than `selecting.MAX_BYTES`, which nobody looks into,
