@@ -28,8 +28,8 @@ from tests.pipeline import planted
 SIZES = (1_000_000, 2_000_000, 10_000_000)
 ONE_IN = 10_000
 QUESTIONS = ("audit", "reconcile")
-ENGINES = ("spark", "duckdb", "duckdb-1g", "duckdb-trick", "postgres")
-CLUSTER = "cluster"  # the engine that `--cluster` adds
+ENGINES = ("spark", "duckdb", "duckdb-1g", "duckdb-trick", "postgres")  # all but the cluster, which is told to
+CLUSTER = "cluster"
 TITLES = {
     "spark": "Spark, 1 GiB heap (the job)",
     CLUSTER: "Spark, a standalone cluster of this machine's processes, 1 GiB heap each (the job)",
@@ -44,20 +44,22 @@ Run = Mapping[str, Any]
 def main() -> int:
     parser = argparse.ArgumentParser(prog="make bench-pipeline", description=(__doc__ or "").splitlines()[0])
     parser.add_argument("sizes", nargs="?", type=_sizes, default=SIZES, help="for example 1M,2M,10M (the default)")
-    parser.add_argument("--engines", type=_engines, default=ENGINES, help=f"some of {','.join(ENGINES)}")
+    parser.add_argument("--engines", type=_engines, default=ENGINES, help=f"some of {','.join(TITLES)}")
     parser.add_argument("--questions", type=lambda text: tuple(text.split(",")), default=QUESTIONS)
-    parser.add_argument("--cluster", type=int, default=0, metavar="WORKERS", help="also on so many workers of a core")
+    parser.add_argument("--workers", type=int, default=2, help="of the cluster, each of one core (2)")
     parser.add_argument("--keep", action="store_true", help="leave the planted files for the next time")
     parser.add_argument("--rounds", type=int, default=1, help="how often everything is measured; the best counts")
     given = parser.parse_args()
     var = BASE / "var" / "bench"
+    var.mkdir(parents=True, exist_ok=True)
     runs = []
-    with _database(var, "postgres" in given.engines) as url, _cluster(var, given.cluster) as cluster:
+    workers = given.workers if CLUSTER in given.engines else 0
+    with _database(var, "postgres" in given.engines) as url, _cluster(var, workers) as cluster:
         for size in given.sizes:
             folder = _planted(var / "pipeline" / f"{size}", size)
             for _ in range(given.rounds):
                 for question in given.questions:
-                    for engine in (*given.engines, *([CLUSTER] if cluster else [])):
+                    for engine in given.engines:
                         if engine != "duckdb-trick" or question == "reconcile":
                             runs.append(_measured(engine, question, folder, url, cluster))
             if not given.keep:
@@ -88,8 +90,8 @@ def _sizes(text: str) -> tuple[int, ...]:
 
 def _engines(text: str) -> tuple[str, ...]:
     chosen = tuple(text.split(","))
-    if unknown := set(chosen) - set(ENGINES):
-        raise argparse.ArgumentTypeError(f"{', '.join(sorted(unknown))}: known are {', '.join(ENGINES)}")
+    if unknown := set(chosen) - set(TITLES):
+        raise argparse.ArgumentTypeError(f"{', '.join(sorted(unknown))}: known are {', '.join(TITLES)}")
     return chosen
 
 
@@ -158,7 +160,7 @@ def table(runs: Sequence[Run]) -> str:
             continue
         lines += [f"| {question} | {' | '.join(f'{size:,} messages' for size in sizes)} | growth |"]
         lines += [f"| --- | {' | '.join('---' for _ in sizes)} | --- |"]
-        for engine in (*ENGINES, CLUSTER):
+        for engine in TITLES:
             best = [_best(run for run in here if run["engine"] == engine and run["rows"] == size) for size in sizes]
             if any(best):
                 lines.append(f"| {TITLES[engine]} | {' | '.join(_cell(one) for one in best)} | {_growth(best)} |")
