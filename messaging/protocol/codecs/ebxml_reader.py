@@ -21,7 +21,8 @@ from messaging.protocol.codecs.ebxml_lexical import (
     parse_sequence_number,
     parse_timestamp,
 )
-from messaging.protocol.codecs.ebxml_parts import ERROR_BODIES, Containers, containers, decode_error, manifest, payloads
+from messaging.protocol.codecs.ebxml_parts import ERROR_BODIES, PACKAGING, decode_error, manifest
+from messaging.protocol.codecs.related import Containers, containers, payloads
 from messaging.protocol.codecs.xml import XML_SPACE, Findings, element_text, parse_document
 from messaging.protocol.envelope import (
     DEFAULT_LIMITS,
@@ -75,9 +76,7 @@ def decode(content_type: str, body: bytes | Sought, limits: Limits = DEFAULT_LIM
     too_many_elements, xml_not_well_formed, not_ebxml, missing_message_id,
     missing_routing_header, missing_sender_uri or missing_receiver_uri.
     """
-    if len(body) > limits.body:
-        raise NotAMessage("body_too_large", f"body of {len(body)} bytes; {limits.body} allowed")
-    return decode_containers(containers(content_type, body, limits), limits)
+    return decode_containers(containers(content_type, body, PACKAGING, limits), limits)
 
 
 def decode_containers(found: Containers, limits: Limits = DEFAULT_LIMITS) -> Envelope:
