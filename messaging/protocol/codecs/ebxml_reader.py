@@ -10,12 +10,13 @@ neither is ever answered and refusing one would only cause more retries.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import UTC, datetime
+from datetime import datetime
 
 from lxml import etree
 
 from messaging.protocol import document_ids
 from messaging.protocol.codecs.ebxml_lexical import (
+    UNKNOWN_TIME,
     VERSION,
     local_name,
     parse_sequence_number,
@@ -36,9 +37,6 @@ from messaging.protocol.envelope import (
     Sought,
 )
 from messaging.protocol.errors import ErrorCode, NotAMessage, Severity
-
-# Stands for a time stamp of which nothing can be read; the envelope then has a defect.
-UNKNOWN_TIME = datetime(1970, 1, 1, tzinfo=UTC)
 
 _MESSAGE_TYPES = {
     **{str(kind): kind for kind in MessageType},
