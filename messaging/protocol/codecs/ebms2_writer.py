@@ -47,6 +47,7 @@ from messaging.protocol.errors import EncodeError, NotAMessage, Severity
 DEFAULT_OPTIONS = Ebms2Options()
 
 _NAMESPACES = f'xmlns:SOAP="{SOAP}" xmlns:eb="{EB}" xmlns:xlink="{XLINK}" xmlns:ds="{DS}"'
+_DUPLICATE_ELIMINATION = "<eb:DuplicateElimination/>\r\n"
 _NEVER_ANSWERED = (Ebms2Kind.ACKNOWLEDGMENT, Ebms2Kind.ERROR)
 
 
@@ -184,7 +185,7 @@ class _Elements:
             f"<eb:Timestamp>{format_time(envelope.timestamp)}</eb:Timestamp>\r\n"
             f"{reference}{life}"
             "</eb:MessageData>\r\n"
-            f"{'<eb:DuplicateElimination/>' * ebms.duplicate_elimination}"
+            f"{_DUPLICATE_ELIMINATION * ebms.duplicate_elimination}"
             "</eb:MessageHeader>\r\n"
         )
 
