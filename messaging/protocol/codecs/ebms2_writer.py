@@ -101,7 +101,7 @@ def _check(envelope: Envelope, ebms: Ebms2) -> None:
     if envelope.routing:
         raise EncodeError("ebMS 2.0 has no RoutingHeader")
     if (envelope.message_type, envelope.semantics) != (kind.message_type, ebms.semantics):
-        raise EncodeError(f"a {kind} message is {kind.message_type}, and as `ebms` has it {ebms.semantics}")
+        raise EncodeError(f"a message of kind {kind} is {kind.message_type}, and as `ebms` has it {ebms.semantics}")
     if kind is Ebms2Kind.BUSINESS:
         if envelope.service == SERVICE:
             raise EncodeError(f"the service {SERVICE} is that of signals")
@@ -111,11 +111,11 @@ def _check(envelope: Envelope, ebms: Ebms2) -> None:
             if not party.context and not has_scheme(party.value):
                 raise EncodeError(f"the party {party.value[:80]!r} has no type and is no URI")
     elif (envelope.service, envelope.action) != (SERVICE, kind):
-        raise EncodeError(f"a {kind} message has the service {SERVICE} and the action {kind}")
+        raise EncodeError(f"a message of kind {kind} has the service {SERVICE} and the action {kind}")
     elif envelope.payloads or envelope.manifest or envelope.document_id:
-        raise EncodeError(f"a {kind} message has no payload")
+        raise EncodeError(f"a message of kind {kind} has no payload")
     if kind in _NEVER_ANSWERED and (ebms.duplicate_elimination or ebms.ack_requests):
-        raise EncodeError(f"a {kind} message has neither DuplicateElimination nor AckRequested")
+        raise EncodeError(f"a message of kind {kind} has neither DuplicateElimination nor AckRequested")
     if kind is Ebms2Kind.ACKNOWLEDGMENT and not ebms.acknowledgments:
         raise EncodeError("an acknowledgment says what it acknowledges")
     if kind is Ebms2Kind.ERROR and not (ebms.errors and envelope.ref_to_message_id):

@@ -235,7 +235,9 @@ REFUSED: dict[str, Envelope] = {
     "reset to 1": order(order=MessageOrder(1, reset=True)),
     "document id": replace(ORDER, document_id=" x"),
     "label": replace(ORDER, manifest=(replace(ORDER.manifest[0], label="Order"),)),
-    "no URI": replace(ORDER, manifest=(replace(ORDER.manifest[0], document_id="cid:po 4711"),)),
+    "no URI": replace(
+        ORDER, manifest=(DocumentReference("", "cid:po 4711"),), payloads=(replace(PAYLOAD, content_id="po 4711"),)
+    ),
     "no scheme": replace(ORDER, manifest=(*ORDER.manifest, DocumentReference("", "po-4711"))),
     "no part": replace(ORDER, manifest=(*ORDER.manifest, DocumentReference("", "cid:x"))),
     "not named": replace(ORDER, payloads=(PAYLOAD, PayloadPart("x", "text/plain", b""))),
