@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
 from datetime import UTC, datetime, timedelta, timezone
 
 from hypothesis import strategies as st
+from lxml import etree
 
 from messaging.protocol.codecs.ebms2 import SERVICE
 from messaging.protocol.codecs.ebms2_lexical import escaped_reference
@@ -35,6 +37,7 @@ from .ebms2_samples import (
     MULTIPART,
     ORDER_PART,
     ORDER_XML,
+    document_of,
     enclose,
     entity_of,
     filled,
@@ -233,3 +236,41 @@ def damaged(draw: st.DrawFn) -> tuple[str, bytes]:
         filling = draw(st.one_of(st.sampled_from(FILLINGS), st.binary(max_size=4), st.just(copied)))
         body = body[:start] + filling + body[start + length :]
     return draw(st.sampled_from([content_type, content_type, content_type, MULTIPART, "text/xml"])), body
+
+
+TEXTS = [
+    "", "x", "urn:x", "a b", "cid:po-4711@msh.buyer.example", "mid:1@x/2", "2.0", "1", "true", "0", "-1", "Reset",
+    "Error", "warning", "Ping", "Pong", "StatusResponse", "MessageError", "Acknowledgment", "2026-11-28T21:00:00",
+    "soon", "Processed", "%zz[]", "x" * 600, SERVICE, *Actor,
+]  # fmt: skip
+ROOTS = [
+    etree.fromstring(body) for content_type, body in ENTITIES if content_type == "text/xml" and b"DOCTYPE" not in body
+]
+NAMES = sorted({str(name) for root in ROOTS for element in root.iter() for name in element.attrib})
+
+
+@st.composite
+def reshaped(draw: st.DrawFn) -> tuple[str, bytes]:
+    """A well-formed SOAP envelope, with elements left out, doubled, moved, renamed, or of other values."""
+    written = messages().map(lambda envelope: etree.fromstring(document_of(envelope).encode()))
+    root = deepcopy(draw(st.one_of(st.sampled_from(ROOTS), written)))
+    for _ in range(draw(st.integers(1, 4))):
+        elements = [element for element in root.iter(etree.Element) if element is not root]
+        if not elements:
+            break
+        element, other = draw(st.sampled_from(elements)), draw(st.sampled_from(elements))
+        match draw(st.integers(0, 5)):
+            case 0:
+                element.getparent().remove(element)
+            case 1:
+                other.addnext(deepcopy(element))
+            case 2:
+                other.append(deepcopy(element))
+            case 3:
+                element.text = draw(st.one_of(st.sampled_from(TEXTS), free_texts))
+            case 4:
+                element.set(draw(st.sampled_from(NAMES)), draw(st.one_of(st.sampled_from(TEXTS), optional_identifiers)))
+            case _:
+                element.attrib.pop(draw(st.sampled_from([*map(str, element.attrib), "none"])), None)
+    octets = etree.tostring(root)
+    return draw(st.sampled_from([("text/xml", octets), enclose(octets, ORDER_PART)]))

@@ -14,7 +14,7 @@ from messaging.protocol.envelope import Ebms2Options, Envelope
 from messaging.protocol.errors import NotAMessage
 
 from .ebms2_fuzz import examine
-from .ebms2_generated import damaged, messages
+from .ebms2_generated import damaged, messages, reshaped
 from .ebms2_samples import DIGEST, RECEIVED, as_read, assert_valid, document_of, ebms, entity_of
 
 bounded = settings(max_examples=150)
@@ -54,7 +54,7 @@ def test_acknowledgements_are_read_back(envelope: Envelope) -> None:
 
 
 @settings(bounded, max_examples=600)
-@given(entity=damaged())
+@given(entity=st.one_of(damaged(), reshaped()))
 def test_whatever_is_read_can_be_answered_or_written_again(entity: tuple[str, bytes]) -> None:
     examine(*entity)
 
