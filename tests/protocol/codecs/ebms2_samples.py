@@ -177,6 +177,13 @@ ACK_XML = document_of(ACKNOWLEDGEMENT)
 ERROR_XML = document_of(ERROR)
 
 
+ACK_REQUESTED = (
+    '<eb:AckRequested eb:version="2.0" SOAP:mustUnderstand="1" '
+    'SOAP:actor="urn:oasis:names:tc:ebxml-msg:actor:toPartyMSH" eb:signed="false"/>'
+)
+END = "</SOAP:Header>"
+
+
 def changed(document: str, *changes: tuple[str, str]) -> str:
     for old, new in changes:
         assert old in document, old
@@ -186,6 +193,11 @@ def changed(document: str, *changes: tuple[str, str]) -> str:
 
 def read_order(*changes: tuple[str, str], limits: Limits = DEFAULT_LIMITS) -> Envelope:
     return decode(*enclose(changed(ORDER_XML, *changes), ORDER_PART), limits)
+
+
+def with_header(*blocks: str) -> Envelope:
+    """The order with more header blocks."""
+    return read_order((END, "".join(blocks) + END))
 
 
 def read(document: str | bytes, *changes: tuple[str, str]) -> Envelope:
