@@ -40,6 +40,9 @@ from messaging.protocol.envelope import (
 from messaging.protocol.errors import ErrorCode, Severity
 
 _BRACED = f"{{{EB}}}"
+# Canonical form costs the square of these; real ones have some, and one transform with parameters for each signature.
+_MOST_NAMES = 50  # namespaces in scope, and attributes, of an element
+_MOST_PARAMETERS = 20  # transforms with parameters in one message
 _ACTOR = f"{{{SOAP}}}actor"
 _SEVERITIES = {"warning": Severity.WARNING, "error": Severity.ERROR}
 _CODES = {str(code).lower(): code for code in ErrorCode}
@@ -52,11 +55,12 @@ class Notes(Findings):
     Refusing one of those would only cause more retries: a `minor` finding is a warning then.
     """
 
-    __slots__ = ("lenient",)
+    __slots__ = ("lenient", "parameters")
 
     def __init__(self, limits: Limits) -> None:
         super().__init__(limits)
         self.lenient = False
+        self.parameters = 0  # transforms with parameters, so far
 
     def minor(self, code: ErrorCode, description: str, location: str) -> None:
         self.add(code, description, location, Severity.WARNING if self.lenient else Severity.ERROR)
@@ -220,24 +224,35 @@ def _digest(element: etree._Element, location: str, notes: Notes) -> Digest:
     transforms = []
     for child in element.iterfind(f"{{{DS}}}Transforms/{{{DS}}}Transform"):
         name = notes.reference(attribute(child, "Algorithm", ""), location)
+        notes.parameters += len(child) > 0
         try:
-            transforms.append(Transform(name, canonical(child)))
-        except etree.C14NError:
-            notes.warn(ErrorCode.SECURITY_FAILURE, "a transform cannot be read", location)
+            transforms.append(Transform(name, canonical(child) if notes.parameters <= _MOST_PARAMETERS else ""))
+        except ValueError as error:
+            notes.warn(ErrorCode.SECURITY_FAILURE, f"a transform cannot be read: {error}", location)
+    if notes.parameters > _MOST_PARAMETERS:
+        notes.warn(ErrorCode.SECURITY_FAILURE, f"more than {_MOST_PARAMETERS} transforms have parameters", location)
     if not algorithm or not is_base64(value) or not all(transform.algorithm for transform in transforms):
         notes.warn(ErrorCode.SECURITY_FAILURE, "a digest cannot be read", location)
     return Digest(notes.reference(attribute(element, "URI", ""), location), algorithm, value, tuple(transforms))
 
 
 def canonical(element: etree._Element) -> str:
-    """The child elements in exclusive canonical form; prefixes count that only an XPath in their text uses."""
+    """The child elements in exclusive canonical form; prefixes count that only an XPath in their text uses.
+
+    Raises ValueError for what has none, or would take too long.
+    """
     pieces = []
     for child in element.iterchildren(tag=etree.Element):
+        if any(len(part.nsmap) > _MOST_NAMES or len(part.attrib) > _MOST_NAMES for part in child.iter()):
+            raise ValueError(f"more than {_MOST_NAMES} namespaces or attributes")
         texts = [*child.itertext(), *(str(value) for part in child.iter() for value in part.attrib.values())]
         prefixes = [name for name in child.nsmap if name and any(f"{name}:" in text for text in texts)]
-        pieces.append(
-            etree.tostring(child, method="c14n", exclusive=True, inclusive_ns_prefixes=prefixes, with_tail=False)
-        )
+        try:
+            pieces.append(
+                etree.tostring(child, method="c14n", exclusive=True, inclusive_ns_prefixes=prefixes, with_tail=False)
+            )
+        except etree.C14NError as error:
+            raise ValueError(str(error)[:200]) from None
     return b"".join(pieces).decode()
 
 

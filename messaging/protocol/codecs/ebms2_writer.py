@@ -321,8 +321,8 @@ def _canonical(parameters: str) -> str:
         return ""
     try:
         found = canonical(parse_document(f"<eb:x {_NAMESPACES}>{parameters}</eb:x>".encode()))
-    except (NotAMessage, UnicodeEncodeError) as error:
-        raise EncodeError(f"the parameters of a transform are no XML: {error}") from error
+    except (NotAMessage, ValueError) as error:
+        raise EncodeError(f"the parameters of a transform cannot be written: {error}") from error
     if found != parameters:
         raise EncodeError("the parameters of a transform are not in exclusive canonical form")
     return parameters

@@ -64,6 +64,25 @@ def test_what_is_wrong_with_an_acknowledgement_is_mostly_a_warning(changes: list
     assert ebms(envelope).acknowledgments[0].ref_to_message_id == ORDER.message_id
 
 
+TRANSFORM = '<ds:Transform Algorithm="urn:x"><x>a:b</x></ds:Transform>'
+
+
+def test_many_namespaces_do_not_cost_their_square() -> None:
+    many = " ".join(f'xmlns:n{number}="urn:{number}"' for number in range(2000))
+    envelope = read_ack(
+        ("<SOAP:Envelope", f"<SOAP:Envelope {many}"), ("</ds:Transforms>", f"{TRANSFORM}</ds:Transforms>")
+    )
+    assert found(envelope) == [(ErrorCode.SECURITY_FAILURE, W)] * 2
+    assert [len(digest.transforms) for digest in ebms(envelope).acknowledgments[0].digests] == [1]
+
+
+def test_transforms_are_canonical_only_so_often() -> None:
+    envelope = read_ack(("</ds:Transforms>", f"{TRANSFORM * 200}</ds:Transforms>"))
+    (digest,) = ebms(envelope).acknowledgments[0].digests
+    assert sum(transform.parameters != "" for transform in digest.transforms) == 20
+    assert found(envelope) == [(ErrorCode.SECURITY_FAILURE, W)]
+
+
 def test_an_acknowledgement_asks_for_nothing() -> None:
     """Some strict services refuse DuplicateElimination in one; it has no meaning (wire-ebxml 3.1)."""
     envelope = read_ack(
