@@ -293,9 +293,11 @@ def test_an_element_elsewhere_refuses_the_message(place: str) -> None:
     assert found(envelope) == [(ErrorCode.INCONSISTENT, E)]
 
 
-def test_a_second_message_header_refuses_the_message() -> None:
+@pytest.mark.parametrize("actor", ["", ' SOAP:actor="urn:oasis:names:tc:ebxml-msg:actor:nextMSH"'])
+def test_a_second_message_header_refuses_the_message(actor: str) -> None:
     start, stop = ORDER_XML.index("<eb:MessageHeader"), ORDER_XML.index("</eb:MessageHeader>")
     header = ORDER_XML[start:stop] + "</eb:MessageHeader>"
+    header = header.replace("<eb:MessageHeader", f"<eb:MessageHeader{actor}")
     envelope = with_header(header.replace(ORDER.message_id, "another"))
     assert envelope.message_id == ORDER.message_id
     assert found(envelope) == [(ErrorCode.INCONSISTENT, E)]
