@@ -83,6 +83,20 @@ MESSAGING: tuple[Row, ...] = (
         True,
     ),
     (
+        "ebms_error_other_xml",
+        _("Element missing or surplus for the partner"),
+        _("The partner misses an element in the message, or finds one that does not belong there."),
+        _("Compare the message's wire bytes with what the partner logged. The same bytes will be refused again."),
+        False,
+    ),
+    (
+        "ebms_error_time_to_live_expired",
+        _("Too late for the partner"),
+        _("The message reached the partner after its time to live had ended."),
+        _("Ask the application whether it is still wanted, and submit it again."),
+        False,
+    ),
+    (
         "ebms_error_unknown",
         _("Refused by the partner"),
         _("The partner answered with an error message."),

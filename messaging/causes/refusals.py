@@ -47,6 +47,8 @@ REFUSALS: Mapping[str, str] = {
     "Inconsistent": _("Parts contradict each other"),
     "MimeProblem": _("MIME parts unreadable"),
     "SecurityFailure": _("Security check failed"),
+    "OtherXml": _("Element missing or surplus"),
+    "TimeToLiveExpired": _("Time to live ended"),
 }
 
 

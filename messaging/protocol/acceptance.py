@@ -275,9 +275,8 @@ def received_from(
     if at_most_once and semantics is Semantics.BEST_EFFORT:
         semantics = Semantics.AT_MOST_ONCE
     defect = None
-    if envelope.defects:
-        first = envelope.defects[0]
-        defect = ErrorInfo(first.code, first.severity, first.description, first.location)
+    if fault := envelope.fault:
+        defect = ErrorInfo(fault.code, fault.severity, fault.description, fault.location)
     return Received(
         message_id=envelope.message_id,
         semantics=semantics,

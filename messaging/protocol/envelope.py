@@ -58,13 +58,28 @@ class RoutingHeader:
 
 
 @dataclass(frozen=True, slots=True)
+class Schema:
+    """What a document follows: address of its schema, and that schema's version if it is said (ebms2)."""
+
+    location: str
+    version: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class DocumentReference:
-    """A Manifest entry. `document_id` is `cid:<Content-ID>` of the part that it names."""
+    """A Manifest entry. `document_id` is `cid:<Content-ID>` of the part that it names.
+
+    In the ebms2 profile it may also be `mid:<MessageId>/<Content-ID>` of a part of another message, or any URI of
+    something that lies elsewhere. Only that profile has `role`, a URI of what the document is for, and `schemas`; it
+    has no label.
+    """
 
     label: str
     document_id: str
     description: str = ""
     language: str = "en"
+    role: str = ""
+    schemas: tuple[Schema, ...] = ()
 
 
 class Pieces(Protocol):
@@ -109,12 +124,142 @@ class ErrorInfo:
     min_retry_secs: int | None = None
 
 
+class Ebms2Kind(StrEnum):
+    """What a message of the ebms2 profile is for. All but the first are signals: the value is their Action."""
+
+    BUSINESS = "Business"
+    ACKNOWLEDGMENT = "Acknowledgment"
+    ERROR = "MessageError"
+    STATUS_REQUEST = "StatusRequest"
+    STATUS_RESPONSE = "StatusResponse"
+    PING = "Ping"
+    PONG = "Pong"
+
+    @property
+    def message_type(self) -> MessageType:
+        """As which a message of this kind is handled: Normal for all that may be answered with an Error."""
+        if self is Ebms2Kind.ACKNOWLEDGMENT:
+            return MessageType.ACKNOWLEDGEMENT
+        return MessageType.ERROR if self is Ebms2Kind.ERROR else MessageType.NORMAL
+
+
+class Actor(StrEnum):
+    """Whom an AckRequested or Acknowledgment is for: the next messaging service, or that of the To party."""
+
+    TO_PARTY_MSH = "urn:oasis:names:tc:ebxml-msg:actor:toPartyMSH"
+    NEXT_MSH = "urn:oasis:names:tc:ebxml-msg:actor:nextMSH"
+
+
+@dataclass(frozen=True, slots=True)
+class AckRequest:
+    """An AckRequested element. `signed`: the acknowledgment has to be signed and to repeat the digests."""
+
+    actor: Actor = Actor.TO_PARTY_MSH
+    signed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Transform:
+    """A transform of XML-Signature. `parameters`: its child elements in exclusive canonical form, "" for none."""
+
+    algorithm: str
+    parameters: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Digest:
+    """A ds:Reference: digest `value` (base64) by the algorithm `method`, of what lies at `uri` after `transforms`."""
+
+    uri: str
+    method: str
+    value: str
+    transforms: tuple[Transform, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Acknowledgment:
+    """An Acknowledgment element, alone or on a business message. `timestamp`: when the message was received.
+
+    `from_parties`: who acknowledges, where it is not the sender of the message that carries this.
+    """
+
+    ref_to_message_id: str
+    timestamp: datetime
+    actor: Actor = Actor.TO_PARTY_MSH
+    from_parties: tuple[PartyId, ...] = ()
+    from_role: str = ""
+    digests: tuple[Digest, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class MessageOrder:
+    """The place of a message in its conversation. `reset`: the count begins anew, with 0."""
+
+    sequence_number: int
+    reset: bool = False
+
+
+class MessageStatus(StrEnum):
+    """What a StatusResponse says of a message."""
+
+    UNAUTHORIZED = "UnAuthorized"
+    NOT_RECOGNIZED = "NotRecognized"
+    RECEIVED = "Received"
+    PROCESSED = "Processed"
+    FORWARDED = "Forwarded"
+
+
+@dataclass(frozen=True, slots=True)
+class StatusReport:
+    """A StatusRequest (without `status`), or a StatusResponse. `timestamp`: when the message was received."""
+
+    ref_to_message_id: str
+    status: MessageStatus | None = None
+    timestamp: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Ebms2:
+    """What only messages of OASIS ebXML Messaging 2.0 have (wire-ebxml 3.1).
+
+    `acknowledgments` and `errors` may also ride on a business message. `signed`: there is a ds:Signature; it is over
+    the octets, and this says nothing about whether it is right.
+    """
+
+    kind: Ebms2Kind = Ebms2Kind.BUSINESS
+    from_role: str = ""
+    to_role: str = ""
+    service_type: str = ""
+    time_to_live: datetime | None = None
+    duplicate_elimination: bool = False
+    ack_requests: tuple[AckRequest, ...] = ()
+    sync_reply: bool = False
+    order: MessageOrder | None = None
+    acknowledgments: tuple[Acknowledgment, ...] = ()
+    errors: tuple[ErrorInfo, ...] = ()
+    status: StatusReport | None = None
+    signed: bool = False
+
+    @property
+    def semantics(self) -> Semantics:
+        """Asked to acknowledge and to eliminate duplicates: once and only once (wire-ebxml 3.2)."""
+        if not self.duplicate_elimination:
+            return Semantics.BEST_EFFORT
+        return Semantics.ONCE_AND_ONLY_ONCE if self.ack_requests else Semantics.AT_MOST_ONCE
+
+    @property
+    def gravest(self) -> ErrorInfo | None:
+        """The first of the errors with the highest severity."""
+        grave = (error for error in self.errors if error.severity is Severity.ERROR)
+        return next(grave, self.errors[0] if self.errors else None)
+
+
 @dataclass(frozen=True, slots=True)
 class Envelope:
     """One message of any type, decoded or about to be encoded.
 
     `routing` is oldest hop first, the current hop last (ruling C3); never empty in
-    the ebxml profile. `document_id` is what the sender's application calls the
+    the ebxml profile, always in the ebms2 profile. `document_id` is what the sender's application calls the
     document (`document_ids`), empty when it goes by the MessageId. `defects` holds
     what a decoder found wrong but readable.
     """
@@ -137,6 +282,12 @@ class Envelope:
     error: ErrorInfo | None = None
     version: str = "0.21"
     defects: tuple[Defect, ...] = ()
+    ebms: Ebms2 | None = None
+
+    @property
+    def fault(self) -> Defect | None:
+        """The first defect for which the message is refused; warnings are none."""
+        return next((defect for defect in self.defects if defect.severity is not Severity.WARNING), None)
 
     @property
     def hop(self) -> RoutingHeader:
@@ -150,6 +301,18 @@ class WriterOptions:
 
     namespace: bool = True
     padded_sequence_number: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Ebms2Options:
+    """Per-partner switches of the strict writer of the ebms2 profile.
+
+    `element_ids`: each element has an eb:id, for signatures that name elements. `multipart`: what has no payload goes
+    as multipart/related as well, and not as a SOAP envelope alone.
+    """
+
+    element_ids: bool = False
+    multipart: bool = False
 
 
 @dataclass(frozen=True, slots=True)

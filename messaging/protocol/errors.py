@@ -18,7 +18,7 @@ from enum import StrEnum
 
 
 class ErrorCode(StrEnum):
-    """Codes of Error messages. Spec 1 names none; all but the first two are ebMS 2.0's names."""
+    """Codes of Error messages. Spec 1 names none; all but the first three are ebMS 2.0's names."""
 
     INVALID_SEQUENCE_NUMBER = "InvalidSequenceNumber"
     TRANSIENT_ERROR = "TransientError"
@@ -29,6 +29,8 @@ class ErrorCode(StrEnum):
     MIME_PROBLEM = "MimeProblem"
     SECURITY_FAILURE = "SecurityFailure"
     DELIVERY_FAILURE = "DeliveryFailure"
+    OTHER_XML = "OtherXml"
+    TIME_TO_LIVE_EXPIRED = "TimeToLiveExpired"
     UNKNOWN = "Unknown"
 
 

@@ -114,7 +114,7 @@ INPUTS: Mapping[str, tuple[str, ...]] = {
 _MICROS = 1e6
 _CODES = (
     "InvalidSequenceNumber", "NotWellFormed", "ValueNotRecognized", "NotSupported", "Inconsistent", "MimeProblem",
-    "SecurityFailure", "DeliveryFailure",
+    "SecurityFailure", "DeliveryFailure", "OtherXml", "TimeToLiveExpired",
 )  # fmt: skip
 _SPEEDS = {"p50": 0.5, "p90": 0.9, "p99": 0.99, "p999": 0.999}
 _OFFERS = schema(", ".join(("agreement_id string", *(f"{name} long" for name in PARAMETERS))))

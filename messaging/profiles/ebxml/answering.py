@@ -17,7 +17,7 @@ from messaging.models import Message, Pair, Signal
 from messaging.models.bulk import read
 from messaging.protocol.codecs.ebxml import normalize_uri
 from messaging.protocol.envelope import Envelope, MessageType
-from messaging.protocol.errors import Severity
+from messaging.protocol.errors import ErrorCode, Severity
 from messaging.protocol.messages import Happened, move
 from messaging.protocol.pair_state import Act, Flow, Kind, Step
 from messaging.protocol.pair_state import Event as PairEvent
@@ -164,16 +164,7 @@ def _event(envelope: Envelope) -> PairEvent:
 
 def cause_of(code: str) -> str:
     """The cause code for a partner's error code: `ebms_error_invalid_sequence_number` (docs/causes.md)."""
-    known = {
-        "InvalidSequenceNumber",
-        "NotWellFormed",
-        "ValueNotRecognized",
-        "NotSupported",
-        "Inconsistent",
-        "MimeProblem",
-        "SecurityFailure",
-        "DeliveryFailure",
-    }
+    known = set(map(str, ErrorCode)) - {ErrorCode.TRANSIENT_ERROR}
     name = code if code in known else "Unknown"
     return "ebms_error_" + re.sub(r"(?<!^)(?=[A-Z])", "_", name).lower()
 

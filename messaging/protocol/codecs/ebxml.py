@@ -18,12 +18,13 @@ from messaging.protocol.codecs.ebxml_answers import (
 from messaging.protocol.codecs.ebxml_lexical import (
     HEADER_MEDIA_TYPE,
     NAMESPACE,
+    UNKNOWN_TIME,
     VERSION,
     format_timestamp,
     normalize_uri,
     parse_timestamp,
 )
-from messaging.protocol.codecs.ebxml_reader import UNKNOWN_TIME, decode
+from messaging.protocol.codecs.ebxml_reader import decode
 from messaging.protocol.codecs.ebxml_writer import encode
 
 __all__ = [

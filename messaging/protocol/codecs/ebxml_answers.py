@@ -13,9 +13,10 @@ from dataclasses import replace
 from datetime import datetime
 from xml.parsers import expat
 
-from messaging.protocol.codecs.ebxml_parts import Containers, containers
+from messaging.protocol.codecs.ebxml_parts import PACKAGING
 from messaging.protocol.codecs.ebxml_reader import decode_containers
 from messaging.protocol.codecs.ebxml_writer import enclose, header_document, hop_element
+from messaging.protocol.codecs.related import Containers, containers
 from messaging.protocol.codecs.xml import XML_SPACE, parse_document
 from messaging.protocol.envelope import (
     DEFAULT_LIMITS,
@@ -133,7 +134,7 @@ def forwarded(
     `Wire.join` takes the contents of its payloads, which stay as they are. Raises NotAMessage when the octets cannot be
     read, and EncodeError as `append_hop` and `encode` do.
     """
-    found = containers(content_type, body, limits)
+    found = containers(content_type, body, PACKAGING, limits)
     onward = append_hop(decode_containers(found, limits), hop)
     spliced = _spliced(found.document, hop, padded)
     if spliced is None or not _says(found._replace(document=spliced), onward, limits):

@@ -14,6 +14,9 @@ NAMESPACE = "http://www.ebxml.org/namespaces/messageHeader"
 VERSION = "0.21"
 HEADER_MEDIA_TYPE = "application/vnd.eb+xml"
 
+# Stands for a time stamp of which nothing can be read; the envelope then has a defect.
+UNKNOWN_TIME = datetime(1970, 1, 1, tzinfo=UTC)
+
 # What no identifier may hold: line breaks and other controls would end up in headers, logs and file names.
 CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff\ufffe\uffff]")
 

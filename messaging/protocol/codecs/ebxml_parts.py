@@ -1,4 +1,4 @@
-"""The MIME side of the tolerant reader: which part is the header, which are payloads (wire-ebxml 1.1, RFC 2387).
+"""How the ebXML profile packs its messages; Manifest and error body as its tolerant reader takes them.
 
 What an Error message says (wire-ebxml 1.9): one form is written, all known ones are read.
 
@@ -11,111 +11,23 @@ ebMS's ErrorList are all read by the same rule.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 from lxml import etree
 
-from messaging.protocol.codecs.ebxml_lexical import CONTROL, HEADER_MEDIA_TYPE, local_name
-from messaging.protocol.codecs.mime import (
-    DEFAULT_CONTENT_TYPE,
-    Part,
-    bare_content_id,
-    content_id_keys,
-    decode_header_value,
-    is_content_id,
-    is_header_value,
-    parts_of,
-    refers_to,
-)
+from messaging.protocol.codecs.ebxml_lexical import CONTROL, HEADER_MEDIA_TYPE, VERSION, local_name
+from messaging.protocol.codecs.mime import content_id_keys, refers_to
+from messaging.protocol.codecs.related import Packaging
 from messaging.protocol.codecs.xml import XML_LANGUAGE, XML_SPACE, Findings, element_text
-from messaging.protocol.envelope import DocumentReference, ErrorInfo, Limits, PayloadPart, Sought
-from messaging.protocol.errors import ErrorCode, NotAMessage, Severity
+from messaging.protocol.envelope import DocumentReference, ErrorInfo, PayloadPart
+from messaging.protocol.errors import ErrorCode, Severity
 
-_HEADER_MEDIA_TYPES = frozenset((HEADER_MEDIA_TYPE, "text/xml", "application/xml"))
-
-
-class Containers(NamedTuple):
-    """The header document and the payload parts (wire-ebxml 1.1); RM-Document-ID of the header part, as it came."""
-
-    document: bytes
-    parts: Sequence[Part]
-    document_id: str = ""
-
-
-def containers(content_type: str, body: bytes | Sought, limits: Limits) -> Containers:
-    """What one transport entity holds. Raises NotAMessage, MustBeHeld."""
-    if len(content_type) > limits.part_headers:
-        raise NotAMessage("not_mime", "the Content-Type is too long")
-    media_type, parameters = decode_header_value(content_type)
-    if not media_type.startswith("multipart/"):
-        if media_type not in _HEADER_MEDIA_TYPES:
-            raise NotAMessage("not_mime", f"Content-Type {media_type[:80]!r} is neither multipart nor an ebXML header")
-        return Containers(_in_utf8(header_document(body, limits), parameters), [])
-    parts = parts_of(body, parameters, limits)
-    header = parts.pop(_root_index(parts, parameters.get("start", "")))
-    if header.damage:
-        raise NotAMessage("bad_transfer_encoding", f"header container: {header.damage}")
-    media_type, parameters = decode_header_value(header.content_type)
-    if media_type and media_type not in _HEADER_MEDIA_TYPES:
-        raise NotAMessage("no_header_part", f"the root part is {media_type[:80]!r} and not an ebXML header")
-    document = header_document(header.content, limits)
-    return Containers(_in_utf8(document, parameters), parts, header.headers.get("rm-document-id", ""))
-
-
-def header_document(content: bytes | Sought, limits: Limits) -> bytes:
-    """The octets of a header, in memory; of one that is too large enough for a parser to see that."""
-    return content if isinstance(content, bytes) else content[: limits.header_document + 1]
-
-
-def _root_index(parts: Sequence[Part], start: str) -> int:
-    """RFC 2387: the part that `start` names, else the first (also when senders name one that is not there)."""
-    if start:
-        wanted = bare_content_id(start)
-        for index, part in enumerate(parts):
-            if refers_to(wanted, content_id_keys((part.content_id,))):
-                return index
-    return 0
-
-
-def _in_utf8(document: bytes, parameters: dict[str, str]) -> bytes:
-    """The header document, transcoded when only the Content-Type tells its 8-bit charset (RFC 3023)."""
-    charset = parameters.get("charset", "").lower()
-    if charset.startswith(("iso-8859-", "windows-125")) and b"encoding" not in document[:200]:
-        try:
-            return document.decode(charset).encode()
-        except (LookupError, ValueError):
-            return document
-    return document
-
-
-def payloads(parts: Sequence[Part], normal: bool, findings: Findings) -> tuple[PayloadPart, ...]:
-    """The payload containers in their order. Those of an Acknowledgement or Error are tolerated, whatever they are."""
-    found = []
-    seen: set[str] = set()
-    for part in parts:
-        content_id = findings.identifier(part.content_id, "Content-ID")
-        problem = part.damage
-        if content_id and not is_content_id(content_id):
-            problem = "the Content-ID is not printable ASCII without angle brackets"
-        elif content_id in seen:
-            problem = "the Content-ID occurs twice"
-        if problem and normal:
-            findings.add(ErrorCode.MIME_PROBLEM, problem, content_id)
-        if content_id:
-            seen.add(content_id)
-        filename = part.filename[: findings.limits.identifier]
-        content_type = _content_type(part.content_type, findings.limits.identifier)
-        found.append(PayloadPart(content_id, content_type, part.content, filename, part.offset))
-    return tuple(found)
-
-
-def _content_type(value: str, longest: int) -> str:
-    """A payload's Content-Type as a header can carry it: names in parameters are often neither ASCII nor short."""
-    if len(value) > longest:
-        value = value.partition(";")[0].strip()[:longest].strip()
-    if not is_header_value(value):
-        value = value.encode("ascii", "replace").decode().strip() or DEFAULT_CONTENT_TYPE
-    return value
+PACKAGING = Packaging(
+    root="ebXML header",
+    media_type=HEADER_MEDIA_TYPE,
+    readable=frozenset((HEADER_MEDIA_TYPE, "text/xml", "application/xml")),
+    boundary="rm080-",
+    version=VERSION,
+)
 
 
 def manifest(

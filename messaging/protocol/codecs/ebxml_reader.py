@@ -10,18 +10,20 @@ neither is ever answered and refusing one would only cause more retries.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import UTC, datetime
+from datetime import datetime
 
 from lxml import etree
 
 from messaging.protocol import document_ids
 from messaging.protocol.codecs.ebxml_lexical import (
+    UNKNOWN_TIME,
     VERSION,
     local_name,
     parse_sequence_number,
     parse_timestamp,
 )
-from messaging.protocol.codecs.ebxml_parts import ERROR_BODIES, Containers, containers, decode_error, manifest, payloads
+from messaging.protocol.codecs.ebxml_parts import ERROR_BODIES, PACKAGING, decode_error, manifest
+from messaging.protocol.codecs.related import Containers, containers, payloads
 from messaging.protocol.codecs.xml import XML_SPACE, Findings, element_text, parse_document
 from messaging.protocol.envelope import (
     DEFAULT_LIMITS,
@@ -35,9 +37,6 @@ from messaging.protocol.envelope import (
     Sought,
 )
 from messaging.protocol.errors import ErrorCode, NotAMessage, Severity
-
-# Stands for a time stamp of which nothing can be read; the envelope then has a defect.
-UNKNOWN_TIME = datetime(1970, 1, 1, tzinfo=UTC)
 
 _MESSAGE_TYPES = {
     **{str(kind): kind for kind in MessageType},
@@ -75,9 +74,7 @@ def decode(content_type: str, body: bytes | Sought, limits: Limits = DEFAULT_LIM
     too_many_elements, xml_not_well_formed, not_ebxml, missing_message_id,
     missing_routing_header, missing_sender_uri or missing_receiver_uri.
     """
-    if len(body) > limits.body:
-        raise NotAMessage("body_too_large", f"body of {len(body)} bytes; {limits.body} allowed")
-    return decode_containers(containers(content_type, body, limits), limits)
+    return decode_containers(containers(content_type, body, PACKAGING, limits), limits)
 
 
 def decode_containers(found: Containers, limits: Limits = DEFAULT_LIMITS) -> Envelope:

@@ -10,21 +10,14 @@ from __future__ import annotations
 from datetime import datetime
 
 from messaging.protocol import document_ids
+from messaging.protocol.codecs import related
 from messaging.protocol.codecs.ebxml_lexical import (
-    HEADER_MEDIA_TYPE,
     NAMESPACE,
     VERSION,
     format_sequence_number,
     format_timestamp,
 )
-from messaging.protocol.codecs.mime import (
-    choose_boundary,
-    content_id_keys,
-    content_id_of,
-    encode_multipart,
-    encode_part_head,
-    refers_to,
-)
+from messaging.protocol.codecs.ebxml_parts import PACKAGING
 from messaging.protocol.codecs.xml import free_text, identifier, required
 from messaging.protocol.envelope import (
     DEFAULT_LIMITS,
@@ -41,9 +34,6 @@ from messaging.protocol.envelope import (
 from messaging.protocol.errors import EncodeError, ErrorCode, Severity
 
 DEFAULT_OPTIONS = WriterOptions()
-
-_BOUNDARY_PREFIX = "rm080-"
-_HEADER_CONTENT_TYPE = f'{HEADER_MEDIA_TYPE}; version="{VERSION}"; charset="UTF-8"'
 
 
 def encode(envelope: Envelope, options: WriterOptions = DEFAULT_OPTIONS) -> Wire:
@@ -67,23 +57,9 @@ def enclose(envelope: Envelope, document: bytes) -> Wire:
 
 
 def _enclosed(envelope: Envelope, document: bytes) -> Wire:
-    contents = [payload.content for payload in envelope.payloads]
-    if len(document) > DEFAULT_LIMITS.header_document:
-        raise EncodeError(f"header document of {len(document)} bytes; {DEFAULT_LIMITS.header_document} allowed")
-    header_id = content_id_of(envelope.message_id)
-    if envelope.payloads or envelope.manifest:
-        header_id = _check_parts(envelope, header_id)
-    document_id = document_ids.header_value(envelope.document_id)
-    heads = [encode_part_head(header_id, _HEADER_CONTENT_TYPE, len(document), document_id=document_id)]
-    for payload in envelope.payloads:
-        heads.append(encode_part_head(payload.content_id, payload.content_type, len(payload.content), payload.filename))
-    boundary = choose_boundary(_BOUNDARY_PREFIX, envelope.message_id, [document, *contents])
-    first, second, *rest = encode_multipart(boundary, heads)
-    content_type = (
-        f'multipart/related; type="{HEADER_MEDIA_TYPE}"; version="{VERSION}"; '
-        f'start="<{header_id}>"; boundary="{boundary}"'
+    return related.enclose(
+        PACKAGING, document, envelope.payloads, envelope.message_id, document_id=envelope.document_id
     )
-    return Wire(content_type, (first + document + second, *rest))
 
 
 def _check(envelope: Envelope) -> None:
@@ -108,6 +84,7 @@ def _check(envelope: Envelope) -> None:
             raise EncodeError(f"an {kind} message is BestEffort, with empty ServiceInterface and Action")
         if not envelope.ref_to_message_id:
             raise EncodeError(f"an {kind} message names the message that it answers")
+    related.check_parts(envelope.payloads, envelope.manifest, relayed=len(envelope.routing) > 1)
     if envelope.document_id and (sentence := document_ids.fault(envelope.document_id, document_ids.MAX_WIRE)):
         raise EncodeError(f"the document id has to be {sentence}")
     reliable = envelope.semantics is Semantics.ONCE_AND_ONLY_ONCE
@@ -117,31 +94,6 @@ def _check(envelope: Envelope) -> None:
         raise EncodeError(f"{envelope.semantics} has no SequenceNumber (spec 1, 2.2.2; C4)")
     if not (envelope.hop.sender_uri and envelope.hop.receiver_uri and envelope.hop.error_uri):
         raise EncodeError("the current RoutingHeader needs SenderURI, ReceiverURI and ErrorURI (spec 1, 2.2.2)")
-
-
-def _check_parts(envelope: Envelope, header_id: str) -> str:
-    """The header's Content-ID, changed if a payload bears it. Raises EncodeError when parts and Manifest do not fit."""
-    if len(envelope.payloads) >= DEFAULT_LIMITS.parts:
-        raise EncodeError(f"{len(envelope.payloads)} payloads; {DEFAULT_LIMITS.parts - 1} allowed beside the header")
-    relayed = len(envelope.routing) > 1
-    keys: set[str] = set()
-    for payload in envelope.payloads:
-        if not payload.content_id:
-            if not relayed:
-                raise EncodeError("a payload needs a Content-ID")
-            continue
-        if len(payload.content_id) > DEFAULT_LIMITS.identifier or len(payload.content_type) > DEFAULT_LIMITS.identifier:
-            raise EncodeError("a payload's Content-ID or Content-Type is too long")
-        if payload.content_id in keys:
-            raise EncodeError(f"Content-ID {payload.content_id!r} is there twice")
-        keys.add(payload.content_id)
-    while header_id in keys:
-        header_id = f"hdr.{header_id}"
-    keys = content_id_keys(keys)
-    for reference in envelope.manifest:
-        if reference.document_id[:4].lower() == "cid:" and not refers_to(reference.document_id, keys):
-            raise EncodeError(f"the Manifest names {reference.document_id!r}, and no payload has that Content-ID")
-    return header_id
 
 
 def header_document(envelope: Envelope, options: WriterOptions = DEFAULT_OPTIONS) -> bytes:

@@ -13,7 +13,6 @@ from __future__ import annotations
 from datetime import datetime
 
 from messaging.protocol.codecs.stream_lexical import (
-    MEDIA_TYPE,
     NAMESPACE,
     SOAP_ACTION,
     parse_stream_id,
@@ -32,7 +31,6 @@ from messaging.protocol.streams.envelope import (
 )
 
 __all__ = [
-    "MEDIA_TYPE",
     "NAMESPACE",
     "SOAP_ACTION",
     "FinalReceipt",

@@ -6,6 +6,7 @@ import re
 from datetime import UTC, datetime
 
 from messaging.protocol.codecs.ebxml_lexical import parse_timestamp
+from messaging.protocol.codecs.related import Packaging
 from messaging.protocol.codecs.xml import XML_SPACE
 from messaging.protocol.errors import EncodeError
 from messaging.protocol.streams.envelope import LAST_ID
@@ -17,7 +18,7 @@ MSMQ = "msmq.namespace.xml"
 NAMESPACE = "urn:rmhub:stream:1"  # our own header block
 
 SOAP_ACTION = '"MSMQMessage"'  # value of the HTTP header
-MEDIA_TYPE = "text/xml"
+PACKAGING = Packaging("SOAP envelope", "text/xml", frozenset(("text/xml", "application/xml")), "rmstream-")
 LABEL_PREFIX = "MSMQ:"
 ORDER_ACK_LABEL = "QM Ordering Ack"
 NEVER = datetime(2038, 1, 19, 3, 14, 7, tzinfo=UTC)  # the last second of a signed 32-bit clock: no end

@@ -13,20 +13,13 @@ from datetime import datetime
 from lxml import etree
 
 from messaging.protocol import document_ids
-from messaging.protocol.codecs.ebxml_parts import header_document, payloads
-from messaging.protocol.codecs.mime import (
-    Part,
-    bare_content_id,
-    content_id_keys,
-    decode_header_value,
-    parts_of,
-    refers_to,
-)
+from messaging.protocol.codecs.mime import content_id_keys, refers_to
+from messaging.protocol.codecs.related import containers, payloads
 from messaging.protocol.codecs.stream_lexical import (
     LABEL_PREFIX,
-    MEDIA_TYPE,
     NAMESPACE,
     NEVER,
+    PACKAGING,
     SOAP,
     parse_number,
     parse_stream_id,
@@ -45,7 +38,6 @@ from messaging.protocol.streams.envelope import (
 )
 from messaging.protocol.streams.final import ACK_RECEIVE, NORMAL, ORDER_ACK
 
-_MEDIA_TYPES = frozenset((MEDIA_TYPE, "application/xml"))
 _DELETED = 0x8001
 _KNOWN = frozenset(
     ("path", "properties", "services", "stream", "streamreceipt", "deliveryreceipt", "commitmentreceipt", "msmq")
@@ -66,10 +58,8 @@ def decode(content_type: str, body: bytes | Sought, limits: Limits = DEFAULT_LIM
     too_deep, too_many_elements, xml_not_well_formed, not_soap, missing_message_id, missing_to, bad_stream_header,
     bad_receipt, bad_document_id or unexpected_class.
     """
-    if len(body) > limits.body:
-        raise NotAMessage("body_too_large", f"body of {len(body)} bytes; {limits.body} allowed")
-    document, parts = _containers(content_type, body, limits)
-    root = parse_document(document, limits)
+    found = containers(content_type, body, PACKAGING, limits)
+    root = parse_document(found.document, limits)
     if _name(root) != "envelope":
         raise NotAMessage("not_soap", f"the root element is {root.tag[:200]}")
     header = next((child for child in root if _name(child) == "header"), None)
@@ -77,28 +67,7 @@ def decode(content_type: str, body: bytes | Sought, limits: Limits = DEFAULT_LIM
         raise NotAMessage("not_soap", "the SOAP envelope has no Header")
     findings = Findings(limits)
     blocks, own = _blocks(header, findings)
-    return _envelope(blocks, own, payloads(parts, True, findings), findings)
-
-
-def _containers(content_type: str, body: bytes | Sought, limits: Limits) -> tuple[bytes, list[Part]]:
-    """The SOAP document and the payload parts (RFC 2387: the part that `start` names, else the first)."""
-    if len(content_type) > limits.part_headers:
-        raise NotAMessage("not_mime", "the Content-Type is too long")
-    media_type, parameters = decode_header_value(content_type)
-    if media_type in _MEDIA_TYPES:
-        return header_document(body, limits), []
-    if not media_type.startswith("multipart/"):
-        raise NotAMessage("not_mime", f"Content-Type {media_type[:80]!r} is neither multipart nor text/xml")
-    parts = parts_of(body, parameters, limits)
-    wanted = bare_content_id(parameters.get("start", ""))
-    found = (index for index, part in enumerate(parts) if refers_to(wanted, content_id_keys((part.content_id,))))
-    root = parts.pop(next(found, 0) if wanted else 0)
-    if root.damage:
-        raise NotAMessage("bad_transfer_encoding", f"SOAP part: {root.damage}")
-    media_type = decode_header_value(root.content_type)[0]
-    if media_type and media_type not in _MEDIA_TYPES:
-        raise NotAMessage("no_header_part", f"the root part is {media_type[:80]!r} and not text/xml")
-    return header_document(root.content, limits), parts
+    return _envelope(blocks, own, payloads(found.parts, True, findings), findings)
 
 
 def _name(element: etree._Element) -> str:

@@ -10,21 +10,14 @@ from dataclasses import replace
 from datetime import datetime
 
 from messaging.protocol import document_ids
-from messaging.protocol.codecs.mime import (
-    choose_boundary,
-    content_id_keys,
-    content_id_of,
-    encode_multipart,
-    encode_part_head,
-    refers_to,
-)
+from messaging.protocol.codecs import related
 from messaging.protocol.codecs.stream_lexical import (
     LABEL_PREFIX,
-    MEDIA_TYPE,
     MSMQ,
     NAMESPACE,
     NEVER,
     ORDER_ACK_LABEL,
+    PACKAGING,
     ROUTING,
     SOAP,
     SRMP,
@@ -33,7 +26,7 @@ from messaging.protocol.codecs.stream_lexical import (
     stream_id,
 )
 from messaging.protocol.codecs.xml import free_text, identifier, required
-from messaging.protocol.envelope import DEFAULT_LIMITS, PartyId, Wire
+from messaging.protocol.envelope import PartyId, Wire
 from messaging.protocol.errors import EncodeError
 from messaging.protocol.streams.envelope import (
     FIRST_NUMBER,
@@ -47,10 +40,8 @@ from messaging.protocol.streams.envelope import (
 )
 from messaging.protocol.streams.final import ACK_RECEIVE, NORMAL, ORDER_ACK, OrderAck
 
-_BOUNDARY_PREFIX = "rmstream-"
 _END = "<end/>\r\n"
 _REQUEST = "<streamReceiptRequest/>\r\n"
-_DOCUMENT_TYPE = f'{MEDIA_TYPE}; charset="UTF-8"'
 
 
 def encode(envelope: StreamEnvelope) -> Wire:
@@ -61,23 +52,10 @@ def encode(envelope: StreamEnvelope) -> Wire:
     """
     _check(envelope)
     document = _document(envelope).encode()
-    if len(document) > DEFAULT_LIMITS.header_document:
-        raise EncodeError(f"SOAP document of {len(document)} bytes; {DEFAULT_LIMITS.header_document} allowed")
     if not envelope.payloads:
-        return Wire(_DOCUMENT_TYPE, (document,))
-    header_id = content_id_of(envelope.message_id)
-    while any(payload.content_id == header_id for payload in envelope.payloads):
-        header_id = f"hdr.{header_id}"
-    heads = [encode_part_head(header_id, _DOCUMENT_TYPE, len(document))]
-    for payload in envelope.payloads:
-        heads.append(encode_part_head(payload.content_id, payload.content_type, len(payload.content), payload.filename))
-    contents = [payload.content for payload in envelope.payloads]
-    boundary = choose_boundary(
-        _BOUNDARY_PREFIX, envelope.message_id, [_without_previous(envelope, document), *contents]
-    )
-    first, second, *rest = encode_multipart(boundary, heads)
-    content_type = f'multipart/related; type="{MEDIA_TYPE}"; start="<{header_id}>"; boundary="{boundary}"'
-    return Wire(content_type, (first + document + second, *rest))
+        return related.alone(PACKAGING, document)
+    first_copy = _without_previous(envelope, document)
+    return related.enclose(PACKAGING, document, envelope.payloads, envelope.message_id, first_copy=first_copy)
 
 
 def _without_previous(envelope: StreamEnvelope, document: bytes) -> bytes:
@@ -160,19 +138,7 @@ def _check(envelope: StreamEnvelope) -> None:
             raise EncodeError(f"class 0x{envelope.message_class:04X} contradicts the decision")
     if envelope.receipt is not None and not FIRST_NUMBER <= envelope.receipt.last_ordinal <= LAST_NUMBER:
         raise EncodeError(f"lastOrdinal {envelope.receipt.last_ordinal} is not in 1..{LAST_NUMBER}")
-    if len(envelope.payloads) >= DEFAULT_LIMITS.parts:
-        raise EncodeError(f"{len(envelope.payloads)} payloads; {DEFAULT_LIMITS.parts - 1} allowed beside the document")
-    keys: set[str] = set()
-    for payload in envelope.payloads:
-        if payload.content_id and payload.content_id in keys:
-            raise EncodeError(f"Content-ID {payload.content_id!r} is there twice")
-        if len(payload.content_id) > DEFAULT_LIMITS.identifier or len(payload.content_type) > DEFAULT_LIMITS.identifier:
-            raise EncodeError("a payload's Content-ID or Content-Type is too long")
-        keys.add(payload.content_id)
-    keys = content_id_keys(keys)
-    for reference in envelope.manifest:
-        if reference.document_id[:4].lower() == "cid:" and not refers_to(reference.document_id, keys):
-            raise EncodeError(f"{reference.document_id!r} is listed, and no payload has that Content-ID")
+    related.check_parts(envelope.payloads, envelope.manifest, relayed=True)
 
 
 def _check_position(position: StreamPosition) -> None:

@@ -17,7 +17,7 @@ from lxml import etree
 
 from messaging.protocol.codecs.ebxml_lexical import CONTROL
 from messaging.protocol.envelope import DEFAULT_LIMITS, Limits
-from messaging.protocol.errors import Defect, EncodeError, ErrorCode, NotAMessage
+from messaging.protocol.errors import Defect, EncodeError, ErrorCode, NotAMessage, Severity
 
 XML_SPACE = " \t\r\n"
 XML_LANGUAGE = "{http://www.w3.org/XML/1998/namespace}lang"
@@ -103,6 +103,7 @@ def _one_line(error: Exception) -> str:
 
 
 _MAX_DEFECTS = 50  # enough to tell what is wrong with a message; a hostile one could cause thousands
+_MAX_WARNINGS = 25  # so that there is always room for what refuses the message
 
 
 class Findings:
@@ -114,9 +115,9 @@ class Findings:
         self.limits = limits
         self.defects: list[Defect] = []
 
-    def add(self, code: ErrorCode, description: str, location: str = "") -> None:
-        if len(self.defects) < _MAX_DEFECTS:
-            self.defects.append(Defect(code, description, location))
+    def add(self, code: ErrorCode, description: str, location: str = "", severity: Severity = Severity.ERROR) -> None:
+        if len(self.defects) < (_MAX_WARNINGS if severity is Severity.WARNING else _MAX_DEFECTS):
+            self.defects.append(Defect(code, description, location, severity))
 
     def identifier(self, value: str, location: str) -> str:
         """`value` as it may be stored and written again; a defect if that is not what came."""
