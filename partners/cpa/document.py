@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from lxml import etree
 
@@ -77,16 +77,20 @@ def _located(fault: Fault) -> str:
 
 
 def parse(octets: bytes) -> etree._Element:
-    """The root element of a document that is valid by the schema; comments are left out. Raises CpaUnreadable."""
+    """The root element of a document; comments are left out. Raises CpaUnreadable."""
     root = _parse(octets)
     if root.tag != ROOT:
         raise CpaUnreadable(
             Unreadable.WRONG_ROOT,
             [Fault(f"The document is a {root.tag}, and a CPA 2.0 is a {ROOT}.", Place("/*", line_of(root)))],
         )
+    return root
+
+
+def validate(root: etree._Element) -> None:
+    """Raises CpaUnreadable: the document is not valid by the schema."""
     if faults := _invalid(root):
         raise CpaUnreadable(Unreadable.NOT_VALID, faults)
-    return root
 
 
 def _parse(octets: bytes) -> etree._Element:
@@ -161,7 +165,8 @@ def _invalid(root: etree._Element) -> list[Fault]:
     with _VALIDATING:
         if schema.validate(root):
             return []
-        found = [(one.message, one.path or "/", one.line) for one in list(schema.error_log)[:MAX_FAULTS]]
+        errors = list(schema.error_log)[:MAX_FAULTS]  # type: ignore[call-overload]
+    found = [(str(one.message), str(one.path or "/"), int(one.line)) for one in errors]
     return [Fault(_short(message), Place(path, line)) for message, path, line in found]
 
 
@@ -174,4 +179,4 @@ def _short(message: str) -> str:
 
 def line_of(element: etree._Element) -> int:
     """The line of an element in its document, from 1."""
-    return element.sourceline or 0
+    return cast("int | None", element.sourceline) or 0

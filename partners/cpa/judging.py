@@ -71,20 +71,26 @@ def judge(cpa: Cpa, now: datetime) -> Iterator[Finding]:
     yield from comparing.differences(cpa)
 
 
-def _found(where: Placed, matter: Matter, text: str) -> Finding:
-    return Finding(Kind.CONFLICTING, where.place.path, where.place.line, text, matter)
+def _found(where: Placed, matter: Matter, text: str, below: str = "") -> Finding:
+    """`below`: the step from the object to the element that is meant; whoever has the document knows its line."""
+    path = f"{where.place.path}/tp:{below}" if below else where.place.path
+    return Finding(Kind.CONFLICTING, path, where.place.line, text, matter)
 
 
 def _agreement(cpa: Cpa, now: datetime) -> Iterator[Finding]:
     if cpa.status is not Status.AGREED:
         said = "signed, and this hub does not verify that" if cpa.status is Status.SIGNED else f"only {cpa.status}"
-        yield _found(cpa, Matter.STATUS, f"The agreement is {said}: make sure that it is the one that both agreed on.")
+        yield _found(
+            cpa, Matter.STATUS, f"The agreement is {said}: make sure that it is the one that both agreed on.", "Status"
+        )
     if cpa.end <= cpa.start:
-        yield _found(cpa, Matter.END_BEFORE_START, "The agreement ends before it begins.")
+        yield _found(cpa, Matter.END_BEFORE_START, "The agreement ends before it begins.", "End")
     if cpa.end <= now:
-        yield _found(cpa, Matter.ENDED, f"The agreement ended at {write_date_time(cpa.end)}: ask for its successor.")
+        yield _found(
+            cpa, Matter.ENDED, f"The agreement ended at {write_date_time(cpa.end)}: ask for its successor.", "End"
+        )
     if now < cpa.start:
-        yield _found(cpa, Matter.NOT_BEGUN, f"The agreement begins at {write_date_time(cpa.start)}.")
+        yield _found(cpa, Matter.NOT_BEGUN, f"The agreement begins at {write_date_time(cpa.start)}.", "Start")
     first, second = ({(one.type, one.id) for one in party.ids} for party in cpa.parties)
     for kind, shared in sorted(first & second):
         yield _found(cpa, Matter.SAME_PARTY, f"Both parties have the id {shared} ({kind}): it cannot tell them apart.")
@@ -177,7 +183,7 @@ def _binding(binding: MessageBinding) -> Iterator[Finding]:
                 f"Messages are remembered for {write_duration(persist)}, and repeated for longer: {attempts} times "
                 f"{write_duration(interval)}. A late repetition can be taken for a new message."
             )
-            yield _found(binding, Matter.PERSIST_DURATION, text)
+            yield _found(binding, Matter.PERSIST_DURATION, text, "PersistDuration")
     if binding.non_repudiation:
         yield from _signing(binding.non_repudiation)
     for algorithm in binding.envelope.encryption if binding.envelope else ():
@@ -185,14 +191,16 @@ def _binding(binding: MessageBinding) -> Iterator[Finding]:
 
 
 def _signing(signing: NonRepudiation) -> Iterator[Finding]:
-    for name in (signing.hash, *(one.uri for one in signing.algorithms)):
-        if _WEAK.search(name):
-            text = (
-                f"{name} is too weak: signatures made with it are accepted only where the agreement's terms allow it."
-            )
-            yield _found(signing, Matter.WEAK_ALGORITHM, text)
+    if _WEAK.search(signing.hash):
+        yield _found(signing, Matter.WEAK_ALGORITHM, _too_weak(signing.hash), "HashFunction")
     for algorithm in signing.algorithms:
+        if _WEAK.search(algorithm.uri):
+            yield _found(algorithm, Matter.WEAK_ALGORITHM, _too_weak(algorithm.uri))
         yield from _names(algorithm)
+
+
+def _too_weak(name: str) -> str:
+    return f"{name} is too weak: signatures made with it are accepted only where the agreement's terms allow it."
 
 
 def _names(algorithm: Algorithm) -> Iterator[Finding]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import base64
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 from partners.cpa import document, judging, references
@@ -46,7 +46,10 @@ class Reading:
 def read(octets: bytes, now: datetime) -> Reading:
     """Reads a document. `now`: aware; the agreement and its certificates are judged by it. Raises CpaUnreadable."""
     cpa, ledger = _read(octets)
-    return Reading(cpa, (*ledger.findings(), *judging.judge(cpa, now)))
+    followed = ledger.findings()
+    lines = {one.path: one.line for one in followed}
+    judged = (replace(one, line=lines.get(one.path, one.line)) for one in judging.judge(cpa, now))
+    return Reading(cpa, (*followed, *judged))
 
 
 def read_agreement(octets: bytes) -> Cpa:
@@ -57,7 +60,10 @@ def read_agreement(octets: bytes) -> Cpa:
 def _read(octets: bytes) -> tuple[Cpa, Ledger]:
     root = document.parse(octets)
     ledger = Ledger(root)
-    references.check(root, ledger)
+    # Before the schema, which says only that the value of a second one is not valid.
+    ids = references.ids(root, ledger)
+    document.validate(root)
+    references.check(root, ledger, ids)
     return _cpa(Node(root, ledger)), ledger
 
 

@@ -31,8 +31,8 @@ _REFERRING = {
 _SHARED = {"Packaging", "SimplePart", "Encapsulation", "Composite"}  # not of one party
 
 
-def check(root: etree._Element, ledger: Ledger) -> None:
-    """Raises CpaUnreadable: an id exists twice, or a reference finds nothing of its kind."""
+def ids(root: etree._Element, ledger: Ledger) -> dict[str, etree._Element]:
+    """The objects of the document by their ids. Raises CpaUnreadable: an id exists twice."""
     known: dict[str, etree._Element] = {}
     twice: list[Fault] = []
     for element, attribute in _ids(root):
@@ -44,6 +44,11 @@ def check(root: etree._Element, ledger: Ledger) -> None:
         known.setdefault(name, element)
     if twice:
         raise CpaUnreadable(Unreadable.DUPLICATE_ID, twice)
+    return known
+
+
+def check(root: etree._Element, ledger: Ledger, known: dict[str, etree._Element]) -> None:
+    """Raises CpaUnreadable: a reference finds nothing of its kind among the known ids."""
     if unknown := list(_unknown(root, ledger, known)):
         raise CpaUnreadable(Unreadable.UNKNOWN_ID, unknown)
 
