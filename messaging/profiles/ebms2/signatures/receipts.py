@@ -6,23 +6,24 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from copy import deepcopy
 
 from lxml import etree
 
 from messaging.profiles.ebms2.signatures.names import DS, SIGNATURE, Reason, SignatureRefused
-from messaging.profiles.ebms2.signatures.reading import Reference, digest_in, header_of, read_tree
+from messaging.profiles.ebms2.signatures.reading import NO_URI, Reference, digest_in, header_of, read_tree
 
 
-def references_of(document: bytes) -> tuple[etree._Element, ...]:
+def references_of(document: bytes) -> tuple[bytes, ...]:
     """The ds:Reference elements of a signed message, to copy into its acknowledgement. It must have been verified.
 
-    Raises SignatureRefused: unreadable, too_complex, wrong_place, unsigned.
+    As XML in ASCII that declares every prefix it needs: a tree into which a copy is put loses those that only an XPath
+    has. Raises SignatureRefused: unreadable, too_complex, wrong_place, unsigned.
     """
     signature = header_of(read_tree(document)).find(SIGNATURE)
     if signature is None:
         raise SignatureRefused(Reason.UNSIGNED, "The message has no signature.")
-    return tuple(deepcopy(one) for one in signature.findall(f"{{{DS}}}SignedInfo/{{{DS}}}Reference"))
+    found = signature.findall(f"{{{DS}}}SignedInfo/{{{DS}}}Reference")
+    return tuple(etree.tostring(one, with_tail=False) for one in found)
 
 
 def covers(acknowledged: Iterable[etree._Element], sent: Iterable[Reference]) -> bool:
@@ -48,7 +49,7 @@ def reference_in(element: etree._Element) -> Reference:
     """What a ds:Reference says. Raises SignatureRefused: malformed, foreign_reference."""
     method = element.find(f"{{{DS}}}DigestMethod")
     reference = Reference(
-        element.get("URI", "#"), "" if method is None else method.get("Algorithm", ""), digest_in(element)
+        element.get("URI", NO_URI), "" if method is None else method.get("Algorithm", ""), digest_in(element)
     )
     if reference.uri and reference.cid is None:
         raise SignatureRefused(Reason.FOREIGN_REFERENCE, f"{reference.uri[:100]} is no part of a message.")
