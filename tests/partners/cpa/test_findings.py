@@ -205,6 +205,15 @@ def test_each_conflict(matter: Matter, said: str, old: str, new: str) -> None:
     assert said in conflicts(document).get(matter, "nothing"), conflicts(document)
 
 
+def test_what_only_one_side_says_is_no_conflict() -> None:
+    """A receiver need not say how often it is sent to."""
+    text = octets(RELIABLE).decode()
+    start = text.index("<tns:ReliableMessaging>", text.index('docExchangeId="OVERHEID_ReliableMessaging">'))
+    start = text.index("<tns:ReliableMessaging>", text.index("<tns:ebXMLReceiverBinding", start))
+    end = text.index("</tns:ReliableMessaging>", start) + len("</tns:ReliableMessaging>")
+    assert conflicts((text[:start] + text[end:]).encode()) == {}
+
+
 def test_conflicts_of_credentials() -> None:
     plain = changed(SIGNED, ('uri="https://', 'uri="http://'))
     assert "without TLS" in conflicts(plain)[Matter.URI_SCHEME]

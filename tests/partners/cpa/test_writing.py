@@ -28,7 +28,7 @@ def test_what_others_agreed_on_is_written_as_it_was_read(name: str) -> None:
     ]
 
 
-@settings(max_examples=40)
+@settings(max_examples=25)
 @given(agreements())
 def test_any_agreement_is_written_and_reads_the_same(cpa: Cpa) -> None:
     after = read(write(cpa), NOW)
