@@ -1,0 +1,32 @@
+"""XML signatures of ebXML Messaging 2.0 messages: made, checked, and returned in acknowledgements."""
+
+from __future__ import annotations
+
+from messaging.profiles.ebms2.signatures.names import (
+    STRONG,
+    CannotSign,
+    DigestMethod,
+    Reason,
+    SignatureMethod,
+    SignatureRefused,
+)
+from messaging.profiles.ebms2.signatures.reading import Reference
+from messaging.profiles.ebms2.signatures.receipts import covers, reference_in, references_of
+from messaging.profiles.ebms2.signatures.signing import sign
+from messaging.profiles.ebms2.signatures.verifying import Verified, verify
+
+__all__ = [
+    "STRONG",
+    "CannotSign",
+    "DigestMethod",
+    "Reason",
+    "Reference",
+    "SignatureMethod",
+    "SignatureRefused",
+    "Verified",
+    "covers",
+    "reference_in",
+    "references_of",
+    "sign",
+    "verify",
+]
