@@ -30,12 +30,15 @@ class MessageState(models.TextChoices):
     RECEIVED = "received", _("Received")
     IN_DOUBT = "in_doubt", _("In doubt")
     CONFIRMING = "confirming", _("Awaiting final receipt")
+    HELD = "held", _("Held for its turn")
 
 
 class SignalKind(models.TextChoices):
     ACKNOWLEDGEMENT = "ack", _("Acknowledgement")
     ERROR = "error", _("Error message")
     FINAL = "final", _("Final receipt")
+    PONG = "pong", "Pong"
+    STATUS = "stat", _("Status of a message")
 
 
 class SignalState(models.TextChoices):
@@ -309,6 +312,7 @@ MESSAGE_LOOKS: dict[str, Look] = {
     MessageState.RECEIVED: Look(_("Received"), "↓", "green"),
     MessageState.IN_DOUBT: Look(_("In doubt"), "?", "orange"),
     MessageState.CONFIRMING: Look(_("Awaiting receipt"), "◑", "azure"),
+    MessageState.HELD: Look(_("Held for its turn"), "⋮", "azure"),
 }
 TRIGGER_LOOKS: dict[str, Look] = {
     TriggerState.ACTIVE: Look(_("Active"), "●", "green"),

@@ -17,13 +17,14 @@ from typing import Any
 from django.utils.translation import gettext as _
 
 from messaging.bench import Bench
-from messaging.choices import Direction
+from messaging.choices import Direction, PartnerAnswer
 from messaging.claim import Claim, Due, Job, Recorded
 from messaging.models import Event, Message, Pair, Payload
 from messaging.protocol.codecs.entity_file import name_of
 from messaging.protocol.codecs.stream import StreamEnvelope
 from messaging.protocol.envelope import Envelope, Sought, Wire
 from messaging.protocol.errors import IllegalTransition
+from messaging.protocol.messages import Happened, State
 from messaging.protocol.pair_state import Kind
 from messaging.transports import Receipt
 from partners import registry
@@ -41,6 +42,15 @@ class Acted:
     named: dict[str, object] = field(default_factory=dict)
 
 
+@dataclass(frozen=True, slots=True)
+class Outgoing:
+    """What is POSTed to the partner's messaging service beside all messages, and not kept."""
+
+    content_type: str
+    body: bytes
+    headers: tuple[tuple[str, str], ...] = ()
+
+
 class Profile(ABC):
     """A wire protocol with its rules."""
 
@@ -54,6 +64,11 @@ class Profile(ABC):
     carries_documents = True
     # The verbs of people that are offered, whether they can be used now or not.
     verbs = frozenset({Kind.RESUME, Kind.RETRY_NOW, Kind.SKIP, Kind.RESTART})
+    # Several are in flight, each with its own timer and its own end; without an answer at once they are acknowledged by
+    # messages of their own (ebXML Messaging 2.0).
+    one_by_one = False
+    # The table of those of its messages that are in flight one by one.
+    move: Callable[[str, Happened], State]
     # What it does with test messages.
     bench: Bench
     # Why a person cannot set the number that an inbound pair expects.
@@ -64,6 +79,11 @@ class Profile(ABC):
     answer_headers: tuple[tuple[str, str], ...] = ()
     # False: outcomes lock messages before their pairs, as whoever stores an answer does (spec 5).
     pairs_first = True
+
+    @property
+    def acknowledged_singly(self) -> bool:
+        """Whether each message has an acknowledgement of its own, and several are in flight."""
+        return self.one_by_one and not self.answered_at_once
 
     @abstractmethod
     def enqueue(self, message: Message, pair: Pair, terms: Terms, now: datetime) -> None:
@@ -163,6 +183,22 @@ class Profile(ABC):
                 _("Only messages of transactional streams expire: leave it out under this agreement.")
             ]
 
+    def inquiry(self, message: Message, terms: Terms, now: datetime) -> Outgoing | None:
+        """How this protocol asks what became of a message; None where it has no words for that."""
+        return None
+
+    def said_of(self, receipt: Receipt, message_id: str) -> tuple[PartnerAnswer, str, str]:
+        """What the response to an `inquiry` says: the word, a sentence, and why there is no word (docs/causes.md)."""
+        raise AssertionError("a profile that asks says how the answer is read")
+
+    def ping(self, terms: Terms, now: datetime) -> Outgoing | None:
+        """How this protocol asks whether the messaging service is there; None where it has no words for that."""
+        return None
+
+    def ponged(self, receipt: Receipt) -> str:
+        """What came instead of the answer to a `ping`, in a sentence; "" when that came."""
+        raise AssertionError("a profile that pings says how the answer is read")
+
     def message_id(self, given: str, key: uuid.UUID) -> str:
         """The MessageId of a new message; "" for one that is made for the host."""
         return given
@@ -210,7 +246,7 @@ def carried(pair: Pair, terms: Terms | None) -> Profile:
     if agreed.windowed and pair.in_flight_id is None:
         return agreed
     if pair.out_now:
-        return named(Name.REPEATABLE)
+        return agreed if agreed.one_by_one else named(Name.REPEATABLE)
     return agreed if pair.in_flight_id is None else named(Name.EBXML)
 
 

@@ -49,6 +49,7 @@ class Operation(Enum):
 
 _FACTS = {
     "message.accepted": Operation.SUBMIT,
+    "message.held": Operation.RECEIVE,
     "message.received": Operation.RECEIVE,
     "message.duplicate": Operation.RECEIVE,
     "message.delivered": Operation.ACKNOWLEDGED,

@@ -15,6 +15,7 @@ class Profile(models.TextChoices):
     REPEATABLE = "repeatable", _("Repeatable HTTP requests")
     STREAM = "stream", _("Transactional stream (SOAP)")
     WSAT = "wsat", _("Atomic transactions (WS-AtomicTransaction)")
+    EBMS2 = "ebms2", _("ebXML Messaging 2.0 (OASIS)")
 
 
 # Those whose messages carry documents.
@@ -60,6 +61,13 @@ class ExchangeIdentity(models.TextChoices):
 
     FIRST_SENT = "first_sent", _("Message id and first-instance time")
     KEY = "key", "Idempotency-Key"
+
+
+class SyncReply(models.TextChoices):
+    """What comes in the response to a message, instead of later by itself (syncReplyMode of a CPA 2.0)."""
+
+    NONE = "none", _("Nothing: answers come later")
+    SIGNALS = "mshSignalsOnly", _("Acknowledgements and errors")
 
 
 class VersionState(models.TextChoices):

@@ -135,6 +135,9 @@ class Terms:
     addressing_strict: bool
     other_servers: tuple[str, ...]  # origins beside that of the partner's endpoint
     soap_version: str
+    # ebXML Messaging 2.0
+    sync_reply: str
+    message_order: bool
     # service level: limits in seconds, 0 = no target; shares in per cent of a calendar month
     acknowledged_within: int
     acknowledged_percent: float

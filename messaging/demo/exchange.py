@@ -8,6 +8,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 from messaging.demo.seeding import BILLING, EDI, ORDERS, tpa_id
 from messaging.demo.stage import Stage
@@ -67,20 +68,28 @@ def by_pair(errands: list[Errand]) -> list[list[Errand]]:
     return list(found.values())
 
 
-def submit(stage: Stage, errands: list[Errand]) -> tuple[str, set[str]]:
-    """Hands over the errands of one pair, one after the other; returns the hub and the MessageIds that it accepted."""
+def submit(stage: Stage, errands: list[Errand], *, together: bool = False) -> tuple[str, set[str]]:
+    """Hands over the errands of one pair, one after the other; returns the hub and the MessageIds that it accepted.
+
+    `together`: all of them belong to one conversation.
+    """
     hub = stage.buyer if errands[0].hub == "a" else stage.seller
     with closing(stage.client(hub)) as client:
-        return hub.name, {hand_over(client, errand.agreement, errand.document) for errand in errands}
+        return hub.name, {
+            hand_over(client, errand.agreement, errand.document, errand.agreement if together else "")
+            for errand in errands
+        }
 
 
-def hand_over(client: Client, agreement: str, document: Document) -> str:
+def hand_over(client: Client, agreement: str, document: Document, conversation: str = "") -> str:
     """Submits one document; returns its MessageId. Raises rmhub_client.Problem and NoAnswer."""
+    more: dict[str, Any] = {"conversation_id": conversation} if conversation else {}
     kind = "application/xml" if document.name.endswith(".xml") else "application/edifact"
     receipt = client.submit(
         agreement=agreement,
         service=document.service,
         action=document.action,
         documents=[Payload(document.content, kind, document.name, document.action)],
+        **more,
     )
     return receipt.message_id

@@ -107,6 +107,7 @@ def seed(plan: Plan) -> None:
             services=SERVICES,
             profile=profile,
             ordered=plan.ordered,
+            message_order=named(profile).acknowledged_singly,
             repeat_interval=plan.terms["retry_interval"],
             repeat_interval_max=4 * plan.terms["retry_interval"],
             **plan.terms,
@@ -134,6 +135,8 @@ def _paths(profile: str, number: int) -> tuple[str, str]:
     if speaks.answered_at_once:
         path = f"/exchange/{tpa_id(number)}/"
         return path, path
+    if speaks.acknowledged_singly:
+        return f"/ebms2/msh/{number}", f"/ebms2/msh/{number}"
     if speaks.windowed:
         return f"/stream/{number}", f"/stream/receipts/{number}"
     return f"/ebxml/msh/{number}", f"/ebxml/errors/{number}"

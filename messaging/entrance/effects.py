@@ -263,7 +263,7 @@ def payload_rows(
     message: Message, payloads: Sequence[PayloadPart], manifest: Sequence[DocumentReference]
 ) -> list[Payload]:
     """Unsaved rows, numbered from 1. Large contents are in the store folder when this returns."""
-    labels = {reference.document_id.removeprefix("cid:"): reference.label for reference in manifest}
+    labels = {one.document_id.removeprefix("cid:"): one.label or one.description for one in manifest}
     rows: list[Payload] = []
     for number, part in enumerate(payloads, start=1):
         kept = storage.keep(part.content)

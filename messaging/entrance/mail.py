@@ -17,10 +17,13 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import NamedTuple
 
+from messaging import profile
 from messaging.entrance import authentication
 from messaging.entrance.refusals import Arrival, refuse
+from messaging.profiles.ebms2 import receiving as ebms2
 from messaging.profiles.ebxml import bounces
-from messaging.profiles.ebxml.receiving import receive
+from messaging.profiles.ebxml import receiving as ebxml
+from messaging.protocol.codecs.ebxml import HEADER_MEDIA_TYPE
 from messaging.protocol.codecs.mail import Mail, Report, author, entity, is_vouched_for, read_report
 from messaging.protocol.envelope import Limits
 from messaging.protocol.errors import NotAMessage
@@ -65,7 +68,17 @@ def take(mail: Mail, *, principal: Principal | None, remote_address: str, limits
     if len(body) > limits.body:
         sentence = f"More than {limits.body} bytes."
         return Taken(refuse(arrival, 413, "body_too_large", sentence, principal=principal), sentence)
-    return Taken(receive(arrival, limits=limits, principal=principal))
+    if _is_ebms2(content_type, principal):
+        status = ebms2.receive(arrival, limits=limits, principal=principal).status
+        return Taken(TOO_EARLY, "The way onward is closed now.") if status == 503 else Taken(status)
+    return Taken(ebxml.receive(arrival, limits=limits, principal=principal))
+
+
+def _is_ebms2(content_type: str, principal: Principal) -> bool:
+    """Whether a mail that is no report is read as ebXML 2.0: it does not say the older type, and that is agreed."""
+    if HEADER_MEDIA_TYPE in content_type.lower():
+        return False
+    return any(profile.of(terms).acknowledged_singly for terms in registry.current().by_hop(principal.party_id))
 
 
 def _report(report: Report, arrival: Arrival, principal: Principal | None) -> Taken:

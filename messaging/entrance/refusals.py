@@ -41,10 +41,13 @@ class Arrival:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """An HTTP status, and when to come again (seconds)."""
+    """An HTTP status, when to come again (seconds), and what goes with it."""
 
     status: int
     retry_after: int | None = None
+    content_type: str = ""
+    body: bytes = b""
+    headers: tuple[tuple[str, str], ...] = ()
 
 
 def refuse(

@@ -26,6 +26,10 @@ ebxml = [
     # A hub may have several messaging service URIs; which of them an agreement means is checked by its ReceiverURI.
     re_path(r"^(?:msh|errors)/[A-Za-z0-9._~-]{1,64}$", views.ebxml),
 ]
+ebms2 = [
+    path("msh", views.ebms2, name="msh"),
+    re_path(r"^msh/[A-Za-z0-9._~-]{1,64}$", views.ebms2),
+]
 exchange = [
     re_path(r"^exchange/(?P<path>[\s\S]+)$", views.exchange, name="exchange"),
     path(".well-known/reliable-messaging", views.well_known, name="well-known"),
@@ -38,6 +42,7 @@ coordination = [re_path(r"^ws-tx/(?P<service>[a-z-]{1,40})/?$", views.coordinati
 
 urlpatterns = [
     path("ebxml/", include((ebxml, "inbound"))),
+    path("ebms2/", include((ebms2, "ebms2"))),
     path("", include((exchange, "exchange"))),
     path("", include((streams, "streams"))),
     path("", include((coordination, "ws-tx"))),
@@ -53,6 +58,7 @@ View = Callable[[HttpRequest], HttpResponse]
 # As above.
 _ENTRANCES: tuple[tuple[re.Pattern[str], Callable[..., HttpResponse]], ...] = (
     (re.compile(r"/ebxml/(?:msh|errors)(?:/[A-Za-z0-9._~-]{1,64})?"), views.ebxml),
+    (re.compile(r"/ebms2/msh(?:/[A-Za-z0-9._~-]{1,64})?"), views.ebms2),
     (re.compile(EXCHANGE + r"(?P<path>[\s\S]+)"), views.exchange),
     (re.compile(r"/stream/(?P<path>[\s\S]+)"), views.stream),
     (re.compile(r"/ws-tx/(?P<service>[a-z-]{1,40})/?"), views.coordination),

@@ -20,6 +20,7 @@ from messaging.engine import memory as hub_memory
 from messaging.entrance import reading, refusals
 from messaging.entrance.authentication import Entered
 from messaging.entrance.refusals import Answer, Arrival
+from messaging.profiles.ebms2.receiving import receive as receive_ebms2
 from messaging.profiles.ebxml.receiving import receive as receive_ebxml
 from messaging.profiles.repeatable import answers, exchanging
 from messaging.profiles.repeatable.answers import problem, told
@@ -67,10 +68,10 @@ def _entered(
         return later()
 
 
-def _bodyless(
+def _messages(
     request: HttpRequest, limit: int, realm: str, take: Callable[[Arrival, Principal], Answer]
 ) -> HttpResponse:
-    """The entrance of a profile whose answers are a status and never a body."""
+    """The entrance of a profile whose answers are a status, and a body only where `take` has one."""
     if request.method != "POST":
         answer = Answer(405)
     else:
@@ -87,10 +88,13 @@ def _bodyless(
     status = answer.status
     if status == 204 and request.META.get("SERVER_PROTOCOL") == "HTTP/1.0":
         status = 200  # with a length of zero (wire-ebxml 1.10)
-    response = HttpResponse(status=status)
-    del response["Content-Type"]
+    response = HttpResponse(answer.body, content_type=answer.content_type or None, status=status)
+    if not answer.content_type:
+        del response["Content-Type"]
     if status != 204:
-        response["Content-Length"] = "0"
+        response["Content-Length"] = str(len(answer.body))
+    for name, value in answer.headers:
+        response[name] = value
     if answer.retry_after is not None:
         response["Retry-After"] = str(answer.retry_after)
     if status == 401:
@@ -109,7 +113,21 @@ def ebxml(request: HttpRequest) -> HttpResponse:
         return Answer(receive_ebxml(arrival, limits=Limits(body=limit), principal=principal))
 
     limit = settings.RMHUB_MAX_MESSAGE_BYTES
-    return _bodyless(request, limit, "ebXML messaging service", take)
+    return _messages(request, limit, "ebXML messaging service", take)
+
+
+@csrf_exempt
+def ebms2(request: HttpRequest) -> HttpResponse:
+    """POST one message or signal (ebXML Messaging 2.0). 200 with a signal where its sender asks for that, 204, or 400,
+    401, 403, 405, 413, 429, 503.
+    """
+
+    def take(arrival: Arrival, principal: Principal) -> Answer:
+        hub_memory.look()
+        return receive_ebms2(arrival, limits=Limits(body=limit), principal=principal)
+
+    limit = settings.RMHUB_MAX_MESSAGE_BYTES
+    return _messages(request, limit, "ebXML messaging service", take)
 
 
 @csrf_exempt
@@ -124,7 +142,7 @@ def stream(request: HttpRequest, path: str) -> HttpResponse:
         return receive_stream(arrival, limits=Limits(body=limit), principal=principal)
 
     limit = settings.RMHUB_MAX_MESSAGE_BYTES
-    return _bodyless(request, limit, "Transactional streams", take)
+    return _messages(request, limit, "Transactional streams", take)
 
 
 @csrf_exempt
@@ -139,7 +157,7 @@ def coordination(request: HttpRequest, service: str) -> HttpResponse:
         return receive_coordination(arrival, service=service, soap_action=soap_action, principal=principal)
 
     soap_action = request.META.get("HTTP_SOAPACTION", "")[:1000]
-    return _bodyless(request, settings.RMHUB_TRANSACTION_MESSAGE_BYTES, "Atomic transactions", take)
+    return _messages(request, settings.RMHUB_TRANSACTION_MESSAGE_BYTES, "Atomic transactions", take)
 
 
 @csrf_exempt

@@ -7,12 +7,13 @@ from messaging.invariants.rule import Rule, named
 RULES = (
     Rule(
         "acknowledged",
-        "Every reliable ebXML message that is stored has an acknowledgement of ours",
+        "Every reliable ebXML message that is stored, of either version, has an acknowledgement of ours",
         "D 1, 5; I2; spec 1, 2.1.3 (4)",
         """
 SELECT m.pair_id, m.id, m.message_id, m.sequence_number FROM messaging_message m
 JOIN partners_agreementversion v ON v.id = m.agreement_version_id
-WHERE m.direction = 'in' AND m.sequence_number IS NOT NULL AND m.tx_sequence_id IS NULL AND v.profile = 'ebxml'
+WHERE m.direction = 'in' AND (m.sequence_number IS NOT NULL AND m.tx_sequence_id IS NULL AND v.profile = 'ebxml'
+    OR v.profile = 'ebms2' AND m.semantics = 'OnceAndOnlyOnce')
 AND NOT EXISTS (SELECT FROM messaging_signal s WHERE s.about_id = m.id AND s.direction = 'out' AND s.kind = 'ack')
 """,
     ),
@@ -60,12 +61,14 @@ AND (m.direction = 'out' OR m.id IS NULL
         "delivered-by-acknowledgement",
         "An ebXML message counts as delivered only when its receiver has acknowledged it",
         "D 1; I2; spec 1, 2.1.3 (5)",
-        """
+        f"""
 SELECT m.pair_id, m.id, m.message_id, m.completed_at FROM messaging_message m
 JOIN partners_agreementversion v ON v.id = m.agreement_version_id
-WHERE m.direction = 'out' AND m.state = 'delivered' AND v.profile = 'ebxml'
+WHERE m.direction = 'out' AND m.state = 'delivered' AND v.profile IN ('ebxml', 'ebms2')
 AND NOT EXISTS (SELECT FROM messaging_signal s WHERE s.about_id = m.id AND s.direction = 'in' AND s.kind = 'ack'
     AND s.state = 'matched')
+AND NOT EXISTS (SELECT FROM messaging_auditentry a WHERE a.object_type = 'message'
+    AND a.object_id = {named("msg", "m.id")} AND a.verb = 'message.settle_delivered')
 """,
     ),
     Rule(

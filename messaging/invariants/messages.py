@@ -75,7 +75,8 @@ FROM messaging_pair p LEFT JOIN (
     SELECT pair_id, count(*) AS flying
     FROM messaging_message m JOIN partners_agreementversion v ON v.id = m.agreement_version_id
     WHERE direction = 'out' AND m.standing = 'open' AND m.state <> 'queued'
-    AND (v.profile = 'repeatable' OR m.tx_sequence_id IS NOT NULL)
+    AND (v.profile = 'repeatable' OR m.tx_sequence_id IS NOT NULL
+        OR v.profile = 'ebms2' AND m.semantics = 'OnceAndOnlyOnce')
     GROUP BY pair_id
 ) m ON m.pair_id = p.id
 WHERE p.direction = 'out' AND p.out_now <> coalesce(m.flying, 0)
@@ -128,8 +129,8 @@ WHERE NOT EXISTS (SELECT FROM messaging_message m WHERE m.id = p.message_id)
         f"""
 SELECT pair_id, id, message_id, direction, state, completed_at FROM messaging_message
 WHERE state IN ('delivered', 'received', 'sent', 'skipped', 'cancelled') AND completed_at IS NULL
-OR (state IN {_OPEN} OR state IN ('queued', 'in_doubt')) AND completed_at IS NOT NULL
-OR (direction = 'in') <> (state = 'received')
+OR (state IN {_OPEN} OR state IN ('queued', 'in_doubt', 'held')) AND completed_at IS NOT NULL
+OR (direction = 'in') <> (state IN ('received', 'held'))
 """,
     ),
     Rule(
@@ -186,12 +187,13 @@ GROUP BY forwarded_from_id HAVING count(*) > 1
     ),
     Rule(
         "repeats-of-requests",
-        "A request in flight keeps the time of its first send and the end of its window",
+        "A request, or an ebXML 2.0 message, in flight keeps the time of its first send and the end of its time",
         "I9; spec 2",
         """
 SELECT m.pair_id, m.id, m.message_id, m.state, m.first_sent_at, m.expires_at, m.attempts
 FROM messaging_message m JOIN partners_agreementversion v ON v.id = m.agreement_version_id
-WHERE m.direction = 'out' AND v.profile = 'repeatable' AND m.standing IN ('open', 'in_doubt') AND m.state <> 'queued'
+WHERE m.direction = 'out' AND (v.profile = 'repeatable' OR v.profile = 'ebms2' AND m.semantics = 'OnceAndOnlyOnce')
+AND m.standing IN ('open', 'in_doubt') AND m.state <> 'queued'
 AND (m.first_sent_at IS NULL OR m.expires_at IS NULL OR m.attempts = 0 OR m.expires_at < m.first_sent_at)
 """,
     ),

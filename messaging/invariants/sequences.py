@@ -205,4 +205,22 @@ FROM messaging_pair p JOIN (
 WHERE m.last_position >= p.next_position OR m.places < m.messages
 """,
     ),
+    Rule(
+        "order-of-conversations",
+        "What a conversation with an order hands on follows what was handed on before it; a reset begins at 0",
+        "I3; ebXML Messaging 2.0, 9.1",
+        """
+WITH turns AS (
+    SELECT m.pair_id, m.id, m.message_id, m.conversation_id, m.order_number AS number, m.position,
+        lag(m.order_number) OVER w AS number_before, lag(m.message_id) OVER w AS message_before
+    FROM messaging_message m WHERE m.order_number IS NOT NULL AND m.direction = 'in' AND m.state = 'received'
+    WINDOW w AS (PARTITION BY m.pair_id, m.conversation_id ORDER BY m.position)
+)
+SELECT pair_id, conversation_id, id, message_id, number, message_before, number_before FROM turns t
+WHERE number_before IS NOT NULL AND number NOT IN (0, number_before + 1)
+AND NOT EXISTS (SELECT FROM messaging_incident i WHERE i.pair_id = t.pair_id
+    AND i.cause IN ('order_given_up', 'needs_resync'))
+AND NOT EXISTS (SELECT FROM messaging_archivedmessage a WHERE a.pair_id = t.pair_id)
+""",
+    ),
 )

@@ -26,6 +26,7 @@ TYPES = (
     "message.cancelled",
     "message.in_doubt",
     "message.settled",
+    "message.held",
     "message.received",
     "message.forwarded",
     "message.duplicate",

@@ -98,7 +98,7 @@ class MessageSerializer(RowSerializer):
         model = Message
         fields: tuple[str, ...] = (
             *("id", "direction", "state", "message_id", "document_id", "conversation_id", "ref_to_message_id"),
-            *("service", "action", "semantics", "sequence_number", "tx_sequence_id", "previous_number"),
+            *("service", "action", "semantics", "sequence_number", "tx_sequence_id", "previous_number", "order_number"),
             *("forwarded_from", "resubmitted_from", "position", "pair", "partner", "agreement", "size", "attempts"),
             *("copies", "cause", "cause_documentation", "cause_detail", "remind_at", "sha256", "created_at"),
             *(

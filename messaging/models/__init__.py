@@ -4,7 +4,7 @@ from messaging.models.document_rule import AttributeRule, DocumentSchema, Payloa
 from messaging.models.job import BulkJob, BulkJobItem, Worker
 from messaging.models.message import Message, MessageIdentity, Payload
 from messaging.models.onboarding import BenchReport, OfferedCertificate, OnboardingDraft, ProbeReport
-from messaging.models.pair import IncomingStream, OutgoingStream, Pair
+from messaging.models.pair import IncomingStream, OrderedConversation, OutgoingStream, Pair
 from messaging.models.people import (
     Access,
     ApiToken,
@@ -108,6 +108,7 @@ __all__ = [
     "OfferedCertificate",
     "OnboardingDraft",
     "OpenIdAccount",
+    "OrderedConversation",
     "OutgoingStream",
     "Pair",
     "PartnerLog",

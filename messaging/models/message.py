@@ -137,6 +137,12 @@ class Message(Identified):
         blank=True,
         help_text="Streams: PreviousTxSequenceNumber as it was sent, or came, last; 0 = none.",
     )
+    order_number = models.PositiveIntegerField(
+        "SequenceNumber of MessageOrder",
+        null=True,
+        blank=True,
+        help_text="ebXML 2.0: its place in its conversation, where that has an order.",
+    )
     forwarded_from = models.ForeignKey(
         "self",
         null=True,
@@ -165,6 +171,11 @@ class Message(Identified):
     size = models.PositiveBigIntegerField(default=0, help_text="Bytes of the payloads.")
 
     attempts = models.PositiveIntegerField(default=0, help_text="How often it was put on the wire.")
+    attempts_before = models.PositiveIntegerField(
+        default=0,
+        db_default=0,
+        help_text="ebXML 2.0: those of the attempts that use no retry: before its pair was last resumed, or not made.",
+    )
     due_at = models.DateTimeField(
         null=True,
         blank=True,
@@ -182,7 +193,8 @@ class Message(Identified):
     expires_at = models.DateTimeField(
         null=True,
         blank=True,
-        help_text="Outbound. Repeatable profile: when the partner may have forgotten its id. Streams: end of its life.",
+        help_text="Outbound. Repeatable profile: when the partner may have forgotten its id. Streams: end of its life. "
+        "ebXML 2.0: whichever comes first.",
     )
     remind_at = models.DateTimeField(null=True, blank=True, help_text="In doubt: asked to be shown again then.")
 

@@ -216,3 +216,33 @@ class OutgoingStream(models.Model):
 
     def __str__(self) -> str:
         return f"{self.source}\\{self.tx_sequence_id}"
+
+
+class OrderedConversation(models.Model):
+    """A conversation of a pair whose messages have an order (MessageOrder of ebXML Messaging 2.0, section 9).
+
+    Changes only under the pair's lock. `number`: outbound the one that was given last, inbound the one that was handed
+    on last; null before the first.
+    """
+
+    id = models.BigAutoField(primary_key=True)
+    pair = models.ForeignKey(Pair, on_delete=models.PROTECT, related_name="conversations", db_index=False)
+    conversation_id = models.CharField("ConversationId", max_length=512)
+    number = models.PositiveIntegerField("SequenceNumber", null=True, blank=True)
+    restarts = models.BooleanField(
+        default=False, help_text="Outbound: the next message begins anew (Reset). Inbound: any number is the next."
+    )
+    gap_since = models.DateTimeField(
+        null=True, blank=True, help_text="Inbound: since when something waits for what comes before it."
+    )
+    changed_at = models.DateTimeField()
+
+    class Meta:
+        ordering = ("pair_id", "id")
+        constraints = (models.UniqueConstraint(fields=("pair", "conversation_id"), name="ordered_conversation_unique"),)
+        indexes = (
+            models.Index(fields=("gap_since",), name="ordered_conversation_gap", condition=Q(gap_since__isnull=False)),
+        )
+
+    def __str__(self) -> str:
+        return self.conversation_id

@@ -3,8 +3,9 @@
 Reliable messages follow their pair's sender machine; unreliable ones (spec 1, 3.1.2 and 3.1.3)
 go out once, and the outcome of that one transmission is all that is known. Repeatable requests (spec 2)
 follow a machine of their own each (`protocol.repeating`): their answer is their acknowledgement. Messages of a
-transactional stream (spec 3) follow that of their stream (`protocol.streams.outgoing`). Messages of atomic transactions
-(spec 5) go out again until they are answered, or, where no answer is awaited, until the other side takes them.
+transactional stream (spec 3) follow that of their stream (`protocol.streams.outgoing`), those of ebXML Messaging 2.0
+one of their own each (`protocol.ebms.sending`). Messages of atomic transactions (spec 5) go out again until they are
+answered, or, where no answer is awaited, until the other side takes them.
 """
 
 from __future__ import annotations
@@ -119,6 +120,39 @@ REPEATABLE: Mapping[State, Mapping[Happened, State]] = {
 }
 REPEATABLE_FINAL = frozenset({_S.FAILED, _S.DELIVERED, _S.SKIPPED, _S.CANCELLED})
 
+# ebXML Messaging 2.0: several in flight, each with retries and an acknowledgement of its own. What nobody acknowledges
+# stays in flight, held, while its pair is suspended; its end is that of a repeatable request.
+_ANSWERED: Mapping[Happened, State] = {
+    _H.ACKNOWLEDGED: _S.DELIVERED,
+    _H.DOUBTED: _S.IN_DOUBT,
+    _H.GAVE_UP: _S.FAILED,
+}
+_RESENT: Mapping[Happened, State] = {
+    **_ANSWERED,
+    _H.TRANSMITTED: _S.SENDING,
+    _H.WILL_RETRY: _S.RETRYING,
+    _H.SKIPPED: _S.SKIPPED,
+    _H.CANCELLED: _S.CANCELLED,
+}
+EBMS2: Mapping[State, Mapping[Happened, State]] = {
+    # What expires before its first send never goes out.
+    _S.QUEUED: {_H.TRANSMITTED: _S.SENDING, _H.CANCELLED: _S.CANCELLED, _H.GAVE_UP: _S.FAILED},
+    _S.SENDING: {
+        **_ANSWERED,
+        _H.TRANSMITTED: _S.SENDING,
+        _H.HANDED_OVER: _S.AWAITING_ACK,
+        _H.WILL_RETRY: _S.RETRYING,
+    },
+    _S.AWAITING_ACK: _RESENT,
+    _S.RETRYING: _RESENT,
+    _S.IN_DOUBT: {_H.ACKNOWLEDGED: _S.DELIVERED, _H.SKIPPED: _S.SKIPPED},
+    _S.FAILED: {},
+    _S.DELIVERED: {},
+    _S.SKIPPED: {},
+    _S.CANCELLED: {},
+}
+EBMS2_FINAL = frozenset({_S.FAILED, _S.DELIVERED, _S.SKIPPED, _S.CANCELLED})
+
 _UNACKNOWLEDGED: Mapping[Happened, State] = {
     _H.WILL_RETRY: _S.RETRYING,
     _H.ACKNOWLEDGED: _S.DELIVERED,
@@ -202,6 +236,11 @@ def move(state: str, happened: Happened, *, reliable: bool) -> State:
 def move_repeatable(state: str, happened: Happened) -> State:
     """The state of a repeatable request after `happened`. Raises IllegalTransition for a move not in its table."""
     return _moved(REPEATABLE, state, happened)
+
+
+def move_ebms2(state: str, happened: Happened) -> State:
+    """The state of an ebXML 2.0 message after `happened`. Raises IllegalTransition for a move not in its table."""
+    return _moved(EBMS2, state, happened)
 
 
 def move_stream(state: str, happened: Happened) -> State:

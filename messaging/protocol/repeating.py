@@ -102,6 +102,7 @@ class Act(StrEnum):
 
     SEND = "send"  # put it on the wire; due_at is the lease's end
     COMPLETE = "complete"
+    AWAIT = "await"  # the partner has it; its acknowledgement comes by itself, or not until due_at (profile ebms2)
     RETRY = "retry"  # again at due_at
     IN_DOUBT = "in_doubt"  # never again by the machine: a person decides
     FAIL = "fail"

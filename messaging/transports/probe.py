@@ -33,6 +33,7 @@ STEPS = (
     *("dns", "tcp", "tls", "certificate", HTTP.name, "echo"),
     *(one.name for one in transports.ALL if one is not HTTP),
     "host_key",
+    "ping",
 )
 _MAX_BODY = 4096
 _USER_AGENT = "rmhub"

@@ -15,6 +15,7 @@ from partners.choices import (
     Semantics,
     ServiceDirection,
     SoapVersion,
+    SyncReply,
     VersionState,
 )
 from partners.fields import Percent, Seconds, settings
@@ -193,6 +194,23 @@ class AgreementVersion(models.Model):
         ),
     )
     soap_version = models.CharField("SOAP", max_length=4, choices=SoapVersion, default=SoapVersion.V11)
+    # ebXML Messaging 2.0. `retries` and `retry_interval` as in spec 1; `partner_window` is its PersistDuration.
+    sync_reply = models.CharField(
+        gettext_lazy("in the response"),
+        max_length=20,
+        choices=SyncReply,
+        default=SyncReply.NONE,
+        db_default=SyncReply.NONE.value,
+        help_text=gettext_lazy("What each side says in the HTTP response to a message (syncReplyMode)."),
+    )
+    message_order = models.BooleanField(
+        gettext_lazy("in the order of each conversation"),
+        default=False,
+        db_default=False,
+        help_text=gettext_lazy(
+            "Messages of a conversation have numbers, and are handed on in that order (MessageOrder)."
+        ),
+    )
     # Service level (docs/service-levels.md). Nothing waits for these times, and nothing is sent because of them.
     acknowledged_within = Seconds(
         gettext_lazy("SLA: acknowledged within"),

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from partners.choices import Profile, Semantics
+from partners.rules.ebms2 import EBMS2
 from partners.rules.ebxml import EBXML
 from partners.rules.repeatable import REPEATABLE
 from partners.rules.rule import Level, Rule, Settings
@@ -23,6 +24,7 @@ BY_PROFILE: Mapping[str, Settings] = {
     Profile.REPEATABLE: REPEATABLE,
     Profile.STREAM: STREAM,
     Profile.WSAT: WSAT,
+    Profile.EBMS2: EBMS2,
 }
 RULES: tuple[Rule, ...] = tuple(dict.fromkeys(rule for profile in BY_PROFILE.values() for rule in profile.rules))
 

@@ -219,6 +219,17 @@ TARGETS: tuple[Rule, ...] = (
         ),
     ),
 )
+# Of profiles with Retries.
+RETRIES_UNUSED = Rule(
+    "retries",
+    "retries_without_acknowledgement",
+    Level.ERROR,
+    lambda v: not reliable(v) and v.retries > 0,
+    gettext_lazy(
+        "{semantics} messages are not acknowledged, so there is nothing to retry on: "
+        "set Retries to 0, or the semantics to OnceAndOnlyOnce."
+    ),
+)
 # What the hub speaks over HTTP only.
 HTTP_ONLY = Rule(
     "profile",

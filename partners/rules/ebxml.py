@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from partners.choices import ExchangeIdentity, ExchangeMode
 from partners.models import AgreementVersion
-from partners.rules.common import COMMON, DOCUMENTS, MAX_GIVE_UP, MEMORY_WINDOW_UNUSED, TARGETS, reliable
+from partners.rules.common import (
+    COMMON,
+    DOCUMENTS,
+    MAX_GIVE_UP,
+    MEMORY_WINDOW_UNUSED,
+    RETRIES_UNUSED,
+    TARGETS,
+    reliable,
+)
 from partners.rules.rule import Level, Rule, Settings, give_up_seconds
 from partners.transports import SMTP
 from rmhub.language import gettext_lazy
@@ -38,16 +46,7 @@ _RULES: tuple[Rule, ...] = (
             "Set RetryInterval to at least 1 s, or Retries to 0."
         ),
     ),
-    Rule(
-        "retries",
-        "retries_without_acknowledgement",
-        Level.ERROR,
-        lambda v: not reliable(v) and v.retries > 0,
-        gettext_lazy(
-            "{semantics} messages are not acknowledged, so there is nothing to retry on: "
-            "set Retries to 0, or the semantics to OnceAndOnlyOnce."
-        ),
-    ),
+    RETRIES_UNUSED,
     Rule(
         "retries",
         "give_up_too_late",

@@ -11,7 +11,8 @@ from django.test import Client
 
 from messaging.entrance.refusals import Arrival
 from messaging.models import Message
-from messaging.profiles.ebxml import accepting, receiving
+from messaging.profiles.acknowledging import Item
+from messaging.profiles.ebxml import receiving
 from tests.messaging.factories import PartnerSide
 
 MSH = "/ebxml/msh"
@@ -41,11 +42,11 @@ def stored() -> list[tuple[str, str, int, str]]:
     return sorted(Message.objects.values_list("message_id", "state", "copies", "digest"))
 
 
-def items(partner: PartnerSide, *arrivals: Arrival) -> list[accepting.Item]:
+def items(partner: PartnerSide, *arrivals: Arrival) -> list[Item]:
     """What the receiving service hands over for these, to be processed as one group."""
-    collected: list[accepting.Item] = []
+    collected: list[Item] = []
 
-    def keep(item: accepting.Item) -> int:
+    def keep(item: Item) -> int:
         collected.append(item)
         return 204
 

@@ -238,6 +238,7 @@ SETTINGS = [
     ),
 ]
 WARNINGS = {
+    "time_to_live_before_retry",
     "acknowledged_target_before_retry",
     "password_in_the_clear",
     "partner_endpoint_of_other_party",

@@ -1,4 +1,4 @@
-"""The life of a message: four tables, all complete."""
+"""The life of a message: five tables, all complete."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ import pytest
 
 from messaging.protocol.errors import IllegalTransition
 from messaging.protocol.messages import (
+    EBMS2,
+    EBMS2_FINAL,
     RELIABLE,
     RELIABLE_FINAL,
     REPEATABLE,
@@ -21,6 +23,7 @@ from messaging.protocol.messages import (
     Happened,
     State,
     move,
+    move_ebms2,
     move_repeatable,
     move_stream,
 )
@@ -37,8 +40,9 @@ TABLES = pytest.mark.parametrize(
         (UNRELIABLE, UNRELIABLE_FINAL, partial(move, reliable=False)),
         (REPEATABLE, REPEATABLE_FINAL, move_repeatable),
         (STREAM, STREAM_FINAL, move_stream),
+        (EBMS2, EBMS2_FINAL, move_ebms2),
     ],
-    ids=["reliable", "unreliable", "repeatable", "stream"],
+    ids=["reliable", "unreliable", "repeatable", "stream", "ebms2"],
 )
 
 

@@ -67,6 +67,7 @@ _MESSAGE: dict[str, Any] = {
     "sequence_number": 7,
     "tx_sequence_id": None,
     "previous_number": None,
+    "order_number": None,
     "forwarded_from": None,
     "resubmitted_from": None,
     "position": 7,

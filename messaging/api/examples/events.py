@@ -63,6 +63,7 @@ FACTS: dict[str, dict[str, Any]] = {
         "attempts": 4,
     },
     "message.settled": {**_MESSAGE, "decision": "delivered", "reason": "GLOBEX shows the order in its list", **_ANA},
+    "message.held": {**_MESSAGE, "order_number": 3},
     "message.received": {**_NUMBERED, **_DOCUMENT},
     "message.forwarded": {
         **_NUMBERED,

@@ -29,6 +29,7 @@ from messaging.demo import effects, exchange, verdict
 from messaging.demo.seeding import MOST_HOPS
 from messaging.demo.stage import APPLICATION, Link, Parameters, Receiving, Stage, installation_folders, running
 from messaging.management.worlds import world
+from messaging.profile import named
 from partners.choices import DOCUMENT_PROFILES, Profile
 from partners.rules import BY_PROFILE
 from rmhub.hubs import Hub
@@ -217,7 +218,8 @@ class Command(BaseCommand):
         with ThreadPoolExecutor(2 * options["pairs"]) as pool:
             # One thread for each pair: the order in which its documents are handed over is the order to be kept.
             errands = exchange.by_pair(jobs)
-            for hub_name, ids in pool.map(lambda one: exchange.submit(stage, one), errands):
+            together = named(options["profile"]).acknowledged_singly  # whose order is that of a conversation
+            for hub_name, ids in pool.map(lambda one: exchange.submit(stage, one, together=together), errands):
                 accepted[hub_name] |= ids
         directions = _both_ways(stage, accepted)
         ordered = options["ordered"] or "ordered" not in BY_PROFILE[options["profile"]].names

@@ -13,8 +13,12 @@ from django.core.management.base import BaseCommand, CommandError
 from messaging.management import atomic_diagrams
 from messaging.management.drawing import cell, picture, table
 from messaging.protocol.acceptance import RULES, InboundState, Received, Rule, Verdict
+from messaging.protocol.ebms import acceptance as ebms
+from messaging.protocol.ebms import sending
 from messaging.protocol.envelope import Semantics
 from messaging.protocol.messages import (
+    EBMS2,
+    EBMS2_FINAL,
     RELIABLE,
     RELIABLE_FINAL,
     REPEATABLE,
@@ -72,6 +76,16 @@ ENDS_HEAD = (
     "partner answered; log_in: our credential was refused; entrance: turned away for another reason that lies in the "
     "configuration; service: it may have been executed."
 )
+EBMS2_HEAD = """## A message of ebXML Messaging 2.0
+
+OASIS, 2002 (`messages.EBMS2`). Several of a pair are in flight, each with its own retries. What nobody acknowledges
+is held while its pair is suspended; when its time is over (TimeToLive, PersistDuration), its end is that of a
+repeatable request.
+"""
+EBMS2_REPLIES = "What the response to an attempt leads to (`ebms.sending.STEPS`), unless it has a signal in its body."
+EBMS2_ACCEPTANCE = """Acceptance of what is received (`ebms.acceptance.RULES`), in their order: the first that applies
+decides. Sections are those of ebXML Messaging 2.0.
+"""
 STREAM_HEAD = """## A message of a transactional stream
 
 Spec 3 (`messages.STREAM`). What is between its first send and an order acknowledgement follows its stream. `stored`: an
@@ -139,6 +153,18 @@ def document() -> str:
         table(["reply", "leads to", "reached", "source"], _replies()),
         ENDS_HEAD,
         table(["reached", "leads to", "cause"], _ends()),
+        EBMS2_HEAD,
+        picture(State.QUEUED, {state: list(row.items()) for state, row in EBMS2.items()}, EBMS2_FINAL),
+        EBMS2_REPLIES,
+        table(
+            ["response", "leads to", "reached", "source"],
+            ([reply, row.act, row.reached.name.lower(), row.source] for reply, row in sending.STEPS.items()),
+        ),
+        EBMS2_ACCEPTANCE,
+        table(
+            ["no.", "rule", "verdict", "source"],
+            ([str(n), rule.name, rule.verdict, rule.source] for n, rule in enumerate(ebms.RULES, start=1)),
+        ),
         STREAM_HEAD,
         picture(State.QUEUED, {state: list(row.items()) for state, row in STREAM.items()}, STREAM_FINAL),
         OUTGOING_HEAD,

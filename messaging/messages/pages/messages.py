@@ -178,7 +178,7 @@ def _cancelling(request: HttpRequest, message: Message) -> dict[str, Any]:
             )
         ]
     else:
-        numbered = not profile.of_message(message).answered_at_once
+        numbered = not profile.of_message(message).one_by_one
         leaves = (
             _(
                 "The message leaves the queue of {code} and is never sent. It has no number yet, so the others are not "

@@ -24,7 +24,6 @@ from messaging.messages.services import disclosing
 from messaging.messages.services.disclosing import Masked, NotPrepared, Octets, PayloadLost
 from messaging.models import Message, Signal, Transmission
 from messaging.overview.selectors import records
-from messaging.profiles.repeatable import writing
 from partners import registry
 
 
@@ -121,10 +120,10 @@ def transmission(request: HttpRequest, reference: str) -> HttpResponse:
 
 
 def request_headers(message: Message) -> tuple[tuple[str, str], ...]:
-    """The headers of a repeatable request, which are part of it; none for any other message."""
-    if not profile.of_message(message).answered_at_once:
-        return ()
-    return writing.headers(message, registry.current().version(message.agreement_version_id))
+    """The headers of a message's HTTP request that its profile gives it."""
+    terms = registry.current().version(message.agreement_version_id)
+    headers: tuple[tuple[str, str], ...] = profile.of(terms).fields(message, terms).get("headers", ())
+    return headers
 
 
 def _curl(attempt: Transmission, what: Message | Signal | None, headers: Sequence[tuple[str, str]]) -> str:

@@ -94,6 +94,7 @@ EVENTS: dict[str, Said] = {
     "message.failed": Said(gettext_lazy("Given up"), "bad"),
     "message.skipped": Said(gettext_lazy("Skipped by a person"), "watch", gettext_lazy("Skipped")),
     "message.cancelled": Said(gettext_lazy("Cancelled by a person"), "watch", gettext_lazy("Cancelled")),
+    "message.held": Said(gettext_lazy("Received; waits for what comes before it"), "watch"),
     "message.received": Said(gettext_lazy("Received and stored"), "good"),
     "message.forwarded": Said(gettext_lazy("Passed on to the next hop"), "good"),
     "message.duplicate": Said(gettext_lazy("Came again, and was discarded"), "watch"),

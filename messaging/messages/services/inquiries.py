@@ -1,8 +1,9 @@
 """Asking a partner's messaging service what became of a message: evidence for what is in doubt.
 
-The question is GET `{service address}status?message-id=...` with our credential; the words of the answer are those of
-ebXML Message Service 2.0, 7.1 (docs/partner-services.md). Three steps: what to ask is read, the partner is asked with
-no transaction open, and the answer is stored. A question changes nothing on either side.
+A profile that has words for the question asks in them (`Profile.inquiry`). Else it is GET `{service address}status?
+message-id=...` with our credential; the words of the answer are those of ebXML Message Service 2.0, 7.1
+(docs/partner-services.md). Three steps: what to ask is read, the partner is asked with no transaction open, and the
+answer is stored. A question changes nothing on either side.
 """
 
 from __future__ import annotations
@@ -19,12 +20,14 @@ from urllib.parse import quote
 from django.db import transaction
 from django.utils.translation import gettext as _
 
+from messaging import profile
 from messaging.choices import Direction, PartnerAnswer
 from messaging.engine import circuits
 from messaging.exceptions import ApplicationError, NotFound, WrongState
 from messaging.journal import audit
 from messaging.journal.audit import Actor
 from messaging.models import Message, StatusInquiry
+from messaging.profile import Outgoing, Profile
 from messaging.transports import Parcel, Receipt, http
 from messaging.transports.base import MAX_ANSWER, printable, server_of
 from partners import registry
@@ -46,10 +49,13 @@ _WORDS: Mapping[str, PartnerAnswer] = {
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """One message and how its partner is asked about it."""
+    """One message and how its partner is asked about it. `speaks`: the profile that has words for it; None = the
+    partner's status service is asked.
+    """
 
     message: Message
     parcel: Parcel
+    speaks: Profile | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,10 +95,10 @@ def ask_many(
             found[key] = error
     give_back()
     if len(questions) == 1:
-        answers = [_asked(questions[0].parcel, questions[0].message.message_id)]
+        answers = [_asked(questions[0])]
     elif questions:
         with ThreadPoolExecutor(max_workers=min(AT_ONCE, len(questions))) as threads:
-            answers = list(threads.map(lambda one: _asked(one.parcel, one.message.message_id), questions))
+            answers = list(threads.map(_asked, questions))
     else:
         answers = []
     for question, answer in zip(questions, answers, strict=True):
@@ -106,9 +112,16 @@ def can_ask(message: Message) -> str:
         return _("It came from the partner.")
     if not message.attempts:
         return _("It was never sent.")
-    if not message.agreement_version.partner_endpoint.service_address:
+    endpoint = message.agreement_version.partner_endpoint
+    if not endpoint.service_address and (endpoint.transport != HTTP.name or _words(message) is None):
         return _("The partner has no status service: its endpoint says where one is.")
     return ""
+
+
+def _words(message: Message) -> Outgoing | None:
+    """How the message's own protocol asks about it."""
+    terms = registry.current().version(message.agreement_version_id)
+    return profile.of(terms).inquiry(message, terms, clock.now()) if terms.transport == HTTP.name else None
 
 
 def _messages(keys: Collection[uuid.UUID]) -> dict[uuid.UUID, Message]:
@@ -133,29 +146,36 @@ def _question(key: uuid.UUID, message: Message | None, now: datetime) -> Questio
     except SecretUnreadable:
         log.exception("credential unreadable", extra={"action": "credential_unreadable", "partner": terms.partner_name})
     base = message.agreement_version.partner_endpoint.service_address
+    words = _words(message)
     parcel = Parcel(
-        address=f"{base.rstrip('/')}/status?message-id={quote(message.message_id, safe='')}",
-        content_type="",
-        body=b"",
+        address=terms.partner_address
+        if words is not None
+        else f"{base.rstrip('/')}/status?message-id={quote(message.message_id, safe='')}",
+        content_type=words.content_type if words is not None else "",
+        body=words.body if words is not None else b"",
         authorization=authorization,
         connect_timeout=min(terms.connect_timeout, CONNECT_SECONDS),
         read_timeout=min(terms.read_timeout, READ_SECONDS),
-        headers=(("Accept", "application/json"),),
+        headers=words.headers if words is not None else (("Accept", "application/json"),),
         answer_bytes=MAX_ANSWER,
         trusted_certificates=terms.trusted_certificates,
         client_certificate=certificate,
     )
-    return Question(message, parcel)
+    return Question(message, parcel, profile.of(terms) if words is not None else None)
 
 
-def _asked(parcel: Parcel, message_id: str) -> Answer:
+def _asked(question: Question) -> Answer:
     """No database here: it runs in threads of its own."""
-    receipt = http.get(parcel)
+    receipt = http.get(question.parcel) if question.speaks is None else http.send(question.parcel)
     if receipt.status in (401, 403):
         return Answer(PartnerAnswer.UNAUTHORIZED, "The partner does not take our credential.", receipt=receipt)
     if not receipt.ok:
         return Answer(PartnerAnswer.NO_ANSWER, receipt.detail, receipt.cause, receipt)
-    return _read(receipt, message_id)
+    message_id = question.message.message_id
+    if question.speaks is None:
+        return _read(receipt, message_id)
+    word, detail, cause = question.speaks.said_of(receipt, message_id)
+    return Answer(word, printable(detail), cause, receipt)
 
 
 def _read(receipt: Receipt, message_id: str) -> Answer:

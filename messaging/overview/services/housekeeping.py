@@ -17,6 +17,7 @@ from messaging.models import Rejection
 from messaging.notifications.services import notifying, webhook_deliveries
 from messaging.onboarding.services import certificate_watch
 from messaging.pairs.services import silence
+from messaging.profiles.ebms2 import ordering
 from messaging.profiles.stream import moving
 from messaging.profiles.wsat import due
 from messaging.sla.services import watching
@@ -32,6 +33,7 @@ def run() -> str:
     dropped = drop_old_rejections()
     forgotten = remember_and_forget()
     expired = moving.expire_waiting()
+    waiting = ordering.watch(clock.now())
     watched = monitoring.watch()
     down = circuits.watch()
     silent = silence.look(clock.now())
@@ -47,7 +49,8 @@ def run() -> str:
     transactions = due.forget_old(clock.now())
     return (
         f"pairs made {made}, disabled or enabled {closed}, rejections dropped {dropped}, days forgotten {forgotten}, "
-        f"expired unsent {expired}, transactions forgotten {transactions}, uploads dropped {uploads}, "
+        f"expired unsent {expired}, pairs that wait for something missing {waiting}, "
+        f"transactions forgotten {transactions}, uploads dropped {uploads}, "
         f"servers unreachable {down}, partners with something that expires soon {ending}, "
         f"pairs silent or heard again {silent}, targets at risk or missed {missed}, "
         f"audit chain {'holds' if sound else 'is broken'}, {watched}"

@@ -68,7 +68,7 @@ def _by_state(
     in_doubt: int,
 ) -> Diagnosis:
     speaks = profile.carried(pair, terms)
-    requests, streams = speaks.answered_at_once, speaks.windowed
+    requests, streams = speaks.one_by_one, speaks.windowed
     state = state_of(pair)
     if state == "silent":
         return silent(pair, now)
@@ -162,7 +162,7 @@ def _inbound(pair: Pair, now: datetime, requests: bool, streams: bool) -> Diagno
     if pair.takes_any_number:
         outlook = _("Whatever number comes next is taken: the hub no longer knows which one it should be.")
     if requests:
-        outlook = _("Requests are recognised by their ids; they have no numbers.")
+        outlook = _("Messages are recognised by their ids; the pair has no numbers.")
     if streams:
         outlook = _("Each of the partner's senders has a stream of its own, with numbers of its own.")
     return Diagnosis(

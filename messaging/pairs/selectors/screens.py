@@ -75,8 +75,9 @@ class PairRow:
 class PairScreen:
     """All of a pair's page. Lists are cut; the full ones have pages of their own.
 
-    `requests`: its messages are repeatable requests, and `flying` those that are on the way, the first ones first; or
-    those of its stream, if it has `streams`; or messages of `transactions`, of which `unanswered` are not done.
+    `requests`: its messages are in flight one by one, and `flying` those that are on the way, the first ones first, in
+    `retried` pairs with retries; or those of its stream, if it has `streams`; or messages of `transactions`, of which
+    `unanswered` are not done.
     """
 
     pair: Pair
@@ -92,6 +93,7 @@ class PairScreen:
     incidents: list[Incident]
     audit: list[AuditEntry]
     requests: bool = False
+    retried: bool = False
     flying: list[Message] = field(default_factory=list)
     streams: StreamState = field(default_factory=StreamState)
     transactions: bool = False
@@ -193,9 +195,7 @@ def diagnoses(found: Iterable[Pair], now: datetime) -> dict[uuid.UUID, Diagnosis
 def _in_doubt(chosen: Iterable[tuple[Pair, Terms | None]]) -> dict[uuid.UUID, int]:
     """How many requests of each outbound pair are in doubt, as `diagnose` takes it. One query when some carry any."""
     return in_doubt.outbound_counts(
-        pair.pk
-        for pair, terms in chosen
-        if pair.direction == Direction.OUT and profile.carried(pair, terms).answered_at_once
+        pair.pk for pair, terms in chosen if pair.direction == Direction.OUT and profile.carried(pair, terms).one_by_one
     )
 
 
@@ -213,7 +213,7 @@ def pair_screen(pair: Pair, now: datetime) -> PairScreen:
     queue = [] if inbound else list(pairs.queue(pair.pk)[:10])
     head = pair.in_flight or (queue[0] if queue and pair.flow == "suspended" else None)
     speaks = profile.carried(pair, terms)
-    requests = speaks.answered_at_once
+    requests = speaks.one_by_one
     streams = stream_state(pair, terms)
     transactions = not speaks.carries_documents
     if streams.outgoing is not None:
@@ -236,6 +236,7 @@ def pair_screen(pair: Pair, now: datetime) -> PairScreen:
         incidents=list(records.incidents(pair_id=pair.pk).order_by("-number")[:8]),
         audit=audit,
         requests=requests,
+        retried=speaks.acknowledged_singly,
         flying=flying,
         streams=streams,
         transactions=transactions,

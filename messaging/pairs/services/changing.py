@@ -107,6 +107,6 @@ def described(pair: Pair) -> dict[str, object]:
         "last_sequence": pair.last_sequence,
         "queued": pair.queued,
     }
-    if pair.in_flight_id is None and (pair.out_now or profile.carried(pair, terms_in_force(pair)).answered_at_once):
+    if pair.in_flight_id is None and (pair.out_now or profile.carried(pair, terms_in_force(pair)).one_by_one):
         found["out_now"] = pair.out_now
     return found

@@ -5,13 +5,16 @@ Nothing is claimed: a look changes nothing, so two at once do no harm.
 
 from __future__ import annotations
 
+import time
 import uuid
+from datetime import datetime
 
 from django.conf import settings
 from django.db import transaction
 from django.utils import translation
 from django.utils.translation import gettext as _
 
+from messaging import profile
 from messaging.engine import circuits
 from messaging.exceptions import NotFound, WrongState
 from messaging.journal import audit
@@ -20,13 +23,14 @@ from messaging.models import Pair, ProbeReport
 from messaging.models.base import existing
 from messaging.profile import terms_in_force
 from messaging.protocol.circuit import Seen, seen
+from messaging.transports import Parcel, http
 from messaging.transports import probe as transport
-from messaging.transports.base import Login, server_of
+from messaging.transports.base import MAX_ANSWER, Login, printable, server_of
 from messaging.transports.probe import ProbeStep, Target
 from partners import registry
 from partners.models import AgreementVersion, Endpoint
 from partners.secrets import SecretUnreadable
-from partners.transports import SFTP
+from partners.transports import HTTP, SFTP
 from rmhub import clock
 from rmhub.ids import public_id
 from rmhub.postgresql.base import give_back
@@ -49,6 +53,7 @@ def probe(*, endpoint_id: uuid.UUID, actor: Actor, pair_id: uuid.UUID | None = N
     give_back()
     with translation.override(settings.LANGUAGE_CODE):  # it is kept, for readers of every language
         steps = transport.look(target, now)
+        steps += _pinged(endpoint, pair_id, target, steps, now)
     failed = next((step for step in steps if step.verdict == "failed"), None)
     report = ProbeReport(
         endpoint=endpoint,
@@ -70,6 +75,42 @@ def probe(*, endpoint_id: uuid.UUID, actor: Actor, pair_id: uuid.UUID | None = N
     if _answered(steps):
         circuits.answered(server_of(report.address, endpoint.server))
     return report
+
+
+def _pinged(
+    endpoint: Endpoint, pair_id: uuid.UUID | None, target: Target, steps: list[ProbeStep], now: datetime
+) -> list[ProbeStep]:
+    """The profile's own question, where it has one, a pair says under which agreement, and the server answers."""
+    pair = Pair.objects.filter(pk=pair_id).first() if pair_id is not None else None
+    terms = terms_in_force(pair) if pair is not None else None
+    speaks = profile.of(terms) if terms is not None else None
+    words = speaks.ping(terms, now) if speaks is not None and terms is not None else None
+    if speaks is None or words is None or endpoint.transport != HTTP.name or not _answered(steps):
+        return []
+    give_back()
+    began = time.monotonic()
+    receipt = http.send(
+        Parcel(
+            address=target.address,
+            content_type=words.content_type,
+            body=words.body,
+            authorization=target.authorization,
+            connect_timeout=target.seconds / 2,
+            read_timeout=target.seconds / 2,
+            headers=words.headers,
+            answer_bytes=MAX_ANSWER,
+            trusted_certificates=target.trusted,
+            client_certificate=target.client,
+        )
+    )
+    step = ProbeStep("ping", seconds=time.monotonic() - began)
+    if not receipt.ok:
+        step.verdict, step.cause, step.detail = "failed", receipt.cause, receipt.detail
+        return [step]
+    instead = speaks.ponged(receipt)
+    step.verdict = "warning" if instead else "ok"
+    step.detail = printable(instead) or "The partner's messaging service answers to a Ping."
+    return [step]
 
 
 def ping(*, pair_id: uuid.UUID, actor: Actor) -> ProbeReport:

@@ -11,21 +11,19 @@ import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import NamedTuple
 
-from django.db import connection, transaction
+from django.db import transaction
 
 from messaging import dispatch, storage
 from messaging.choices import Direction, MessageState, SignalKind, SignalState
 from messaging.engine import handover, subscriptions
 from messaging.engine.snapshots import INBOUND_FIELDS, OUTBOUND_FIELDS, acceptance_policy, inbound_state, writer_options
-from messaging.entrance.effects import Arrived, Effects, documents_of, payload_rows, received_event
+from messaging.entrance.effects import documents_of, payload_rows, received_event
 from messaging.models import Message, MessageIdentity, Pair, Signal
-from messaging.models.bulk import bulk_insert, bulk_set, together
+from messaging.models.bulk import bulk_set, together
+from messaging.profiles.acknowledging import Acknowledging, Item, Known, is_same, look_up, owe_again
 from messaging.profiles.ebxml import answering
-from messaging.profiles.ebxml.signals import error_signal, host
-from messaging.profiles.repeatable import remembering
-from messaging.profiles.repeatable.remembering import Key
+from messaging.profiles.ebxml.signals import error_signal, host, outgoing
 from messaging.protocol.acceptance import Decision, InboundState, Verdict, decide, received_from
 from messaging.protocol.codecs import ebxml
 from messaging.protocol.envelope import Envelope, Semantics
@@ -33,60 +31,18 @@ from messaging.protocol.errors import Defect
 from messaging.routing.services import upstream
 from partners.choices import Profile
 from partners.terms import Terms
-from partners.transports import HTTP, Transport
 from rmhub import clock
 from rmhub.ids import uuid7
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Item(Arrived):
-    """One decoded arrival.
-
-    A Normal message has the terms of its agreement in force and its pair; an answer may come after its agreement ended.
-    One for somebody else has those of the hop that brought it.
-    """
-
-    envelope: Envelope
-    terms: Terms | None = None
-    pair_id: uuid.UUID | None = None
-    came_by: Transport = HTTP
-
-    @property
-    def agreed(self) -> Terms:
-        """The terms of a Normal message."""
-        assert self.terms is not None
-        return self.terms
-
-
-class Known(NamedTuple):
-    """A MessageId that is stored: the message, the digest of its octets, the number that it came under.
-
-    Without a digest it came as a repeatable request (spec 2); `other` says what is known of its payloads then.
-    """
-
-    message_pk: uuid.UUID
-    digest: str
-    number: int | None
-    other: remembering.Elsewhere | None = None
-
-    @property
-    def by_other_road(self) -> bool:
-        return not self.digest
-
-
 @dataclass(slots=True)
-class Batch(Effects):
-    """What one transaction writes of ebXML messages and answers. `known`: the MessageIds that are stored.
+class Batch(Acknowledging):
+    """What one transaction writes of ebXML messages and answers.
 
-    `owed`: how many acknowledgements more, by message; `asked`: for which repeat; `new_acks`: those that are not
-    written yet. `answered`: messages of ours; `freed`: their pairs, whose next message may go; `ended`: what `upstream`
-    has to be told.
+    `answered`: messages of ours; `freed`: their pairs, whose next message may go; `ended`: what `upstream` has to be
+    told.
     """
 
-    known: dict[tuple[uuid.UUID, str], Known] = field(default_factory=dict)
-    owed: dict[uuid.UUID, int] = field(default_factory=dict)
-    asked: dict[uuid.UUID, Item] = field(default_factory=dict)
-    new_acks: dict[uuid.UUID, Signal] = field(default_factory=dict)
     answered: dict[uuid.UUID, Message] = field(default_factory=dict)
     freed: set[uuid.UUID] = field(default_factory=set)
     ended: list[tuple[uuid.UUID | None, str]] = field(default_factory=list)
@@ -106,7 +62,7 @@ def accept(items: Sequence[Item]) -> list[int]:
         touched = {message.pair_id for found in targets.values() for message in found}
         touched |= {item.pair_id for item in normals if item.pair_id}
         batch = Batch.begin(now, touched, [(item, item.envelope.message_id) for item in normals], seat)
-        _look_up(normals, batch)
+        look_up(normals, batch, Profile.EBXML)
         for item in items:
             if item.pair_id is not None:
                 _accept_normal(item, batch)
@@ -117,41 +73,14 @@ def accept(items: Sequence[Item]) -> list[int]:
     return [204] * len(items)
 
 
-def _look_up(normals: Sequence[Item], batch: Batch) -> None:
-    """Which MessageIds are stored already. After the locks: a repeat on the same pair cannot slip in between."""
-    if not normals:
-        return
-    with connection.cursor() as cursor:
-        scopes = list({item.principal.party_id for item in normals})
-        cursor.execute(KNOWN, [scopes, list({item.envelope.message_id for item in normals})])
-        found = cursor.fetchall()
-    batch.known = {(scope, message_id): Known(pk, digest, number) for scope, message_id, pk, digest, number in found}
-    keys = {
-        Key(item.principal.party_id, item.envelope.message_id)
-        for item in normals
-        if remembering.has_others(item.principal.party_id, Profile.EBXML)
-    }
-    numbered = {key for key, known in batch.known.items() if not known.by_other_road}
-    for key, one in remembering.stored_as_requests({key for key in keys if key not in numbered}).items():
-        batch.known[key] = Known(one.message_pk, "", None, one)
-
-
-# The ids of arrivals that are stored, by the index that keeps them unique.
-KNOWN = """
-SELECT scope_id, message_id, stored_id, digest, sequence_number FROM messaging_messageidentity
-WHERE scope_id = ANY(%s) AND direction = 'in' AND message_id = ANY(%s)
-"""
-
-
 def _accept_normal(item: Item, batch: Batch) -> None:
     assert item.pair_id is not None
     pair = batch.pairs[item.pair_id]
-    key = (item.principal.party_id, item.envelope.message_id)
-    stored = batch.known.get(key)
+    stored = batch.known.get(item.key)
     received = received_from(
         item.envelope,
         known=stored is not None,
-        same_octets=stored is None or _is_same(stored, item),
+        same_octets=stored is None or is_same(stored, item),
         known_number=stored.number if stored is not None else None,
         by_other_road=stored is not None and stored.by_other_road,
         at_most_once=item.agreed.semantics == Semantics.AT_MOST_ONCE,
@@ -167,12 +96,6 @@ def _accept_normal(item: Item, batch: Batch) -> None:
         _repeat(item, pair, decision, stored, batch)
     else:
         _reject(item, pair, decision, batch)
-
-
-def _is_same(stored: Known, item: Item) -> bool:
-    if stored.other is not None:
-        return stored.other.has(*(storage.digest(payload.content) for payload in item.envelope.payloads))
-    return stored.digest == item.digest
 
 
 def _store(item: Item, pair: Pair, decision: Decision, batch: Batch) -> None:
@@ -210,20 +133,8 @@ def _store(item: Item, pair: Pair, decision: Decision, batch: Batch) -> None:
         batch.deliveries += subscriptions.deliveries_for(
             message, contents, item.agreed, now, came_by=item.came_by, memory_lost=lost
         )
-    key = (item.principal.party_id, envelope.message_id)
     if once:
-        batch.identities.append(
-            MessageIdentity(
-                scope_id=key[0],
-                direction=Direction.IN,
-                message_id=key[1],
-                stored_id=message.pk,
-                digest=item.digest,
-                sequence_number=message.sequence_number,
-                created_at=now,
-            )
-        )
-        batch.known[key] = Known(message.pk, item.digest, message.sequence_number)
+        batch.remember(item, message)
     if decision.acknowledge:
         ack = _acknowledgement(item, message, batch)
         if item.road is not None and item.road.confirms_through:
@@ -243,7 +154,7 @@ def _count_on(pair: Pair, state: InboundState) -> None:
     pair.takes_any_number = state.any_number
 
 
-def _acknowledgement(item: Item, message: Message | None, batch: Batch) -> Signal:
+def _acknowledgement(item: Item, message: Message | None, batch: Acknowledging) -> Signal:
     """Our Acknowledgement, encoded once; repeats of the message send these octets again (wire-ebxml 1.5)."""
     signal_id = uuid7()
     envelope = ebxml.acknowledgement(
@@ -253,21 +164,15 @@ def _acknowledgement(item: Item, message: Message | None, batch: Batch) -> Signa
         error_uri=item.agreed.own_error_uri,
     )
     wire = ebxml.encode(envelope, writer_options(item.agreed))
-    return Signal(
-        id=signal_id,
-        direction=Direction.OUT,
-        kind=SignalKind.ACKNOWLEDGEMENT,
-        state=SignalState.PENDING,
+    return outgoing(
+        SignalKind.ACKNOWLEDGEMENT,
+        envelope,
+        wire,
+        item.agreed,
+        batch.now,
+        signal_id=signal_id,
         pair_id=item.pair_id,
         about=message,
-        agreement_version_id=item.agreed.version_id,
-        message_id=envelope.message_id,
-        ref_to_message_id=envelope.ref_to_message_id,
-        content_type=wire.content_type,
-        body=wire.join(()),
-        owed=1,
-        due_at=batch.now,
-        created_at=batch.now,
     )
 
 
@@ -282,12 +187,7 @@ def _repeat(item: Item, pair: Pair, decision: Decision, stored: Known | None, ba
         return
     message_pk = stored.message_pk
     if decision.acknowledge:
-        batch.wake = True
-        if message_pk in batch.new_acks:
-            batch.new_acks[message_pk].owed += 1
-        else:
-            batch.owed[message_pk] = batch.owed.get(message_pk, 0) + 1
-            batch.asked[message_pk] = item
+        batch.owe_again(message_pk, item)
     data: dict[str, object] = {"rule": decision.rule}
     if decision.warning:
         data["warning"] = decision.warning
@@ -298,7 +198,7 @@ def _repeat(item: Item, pair: Pair, decision: Decision, stored: Known | None, ba
 def _follow_restart(item: Item, pair: Pair, decision: Decision, stored: Known, batch: Batch) -> None:
     """The sender counts on from this message; a further copy of it is an ordinary repeat."""
     _count_on(pair, decision.state)
-    key = (item.principal.party_id, item.envelope.message_id)
+    key = item.key
     batch.known[key] = Known(stored.message_pk, item.digest, pair.last_sequence)
     MessageIdentity.objects.update_or_create(
         scope_id=key[0],
@@ -332,40 +232,11 @@ def answer_with_error(envelope: Envelope, defect: Defect, terms: Terms, now: dat
     dispatch.wake(dispatch.SEND)
 
 
-def _owe(batch: Batch) -> None:
-    """Makes stored acknowledgements due once more for each repeat, with the same octets."""
-    if not batch.owed:
-        return
-    ours = Signal.objects.filter(
-        about_id__in=list(batch.owed), direction=Direction.OUT, kind=SignalKind.ACKNOWLEDGEMENT
-    )
-    signals = list(ours.order_by("pk").select_for_update())  # in the order in which outcomes are recorded
-    held = [signal for signal in signals if signal.state == SignalState.HELD]
-    for signal in signals:
-        signal.owed += batch.owed.pop(signal.about_id)  # type: ignore[arg-type]
-        # One that is on the wire becomes due again when its outcome is recorded.
-        if signal.state not in (SignalState.SENDING, SignalState.HELD):
-            signal.state = SignalState.PENDING
-            signal.due_at = batch.now
-            signal.attempts = 0
-    if held:
-        last = {key: item.envelope for key, item in batch.asked.items()}
-        bulk_insert(upstream.answer_copies(held, last, batch.pairs, batch.now))
-    bulk_set(signals, ("owed", "state", "due_at", "attempts"))
-    # What is left was never acknowledged: its first copy came as an unreliable message.
-    missing = []
-    for message_pk, copies in batch.owed.items():
-        signal = _acknowledgement(batch.asked[message_pk], Message(pk=message_pk), batch)
-        signal.owed = copies
-        missing.append(signal)
-    bulk_insert(missing)
-
-
 def _write(batch: Batch) -> None:
     with together():
         batch.insert()
         batch.count_copies()
-        _owe(batch)
+        owe_again(batch, _acknowledgement)
     upstream.onward_ended(batch.ended, batch.now)
     with together():
         bulk_set(list(batch.answered.values()), ("state", "completed_at", "cause", "cause_detail"))

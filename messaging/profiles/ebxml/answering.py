@@ -27,7 +27,8 @@ from partners import registry
 from rmhub.ids import uuid7
 
 if TYPE_CHECKING:
-    from messaging.profiles.ebxml.accepting import Batch, Item
+    from messaging.profiles.acknowledging import Item
+    from messaging.profiles.ebxml.accepting import Batch
 
 
 # Where the message of a pair stands while it is in flight.
@@ -73,7 +74,7 @@ def take(item: Item, known: Mapping[str, list[Message]], batch: Batch) -> None:
     if not ignored and message is not None and pair is not None:
         message = batch.answered.get(message.pk, message)
         ignored = _apply(item, message, pair, batch)
-    batch.signals.append(_row(item, message, pair, ignored, batch.now))
+    batch.signals.append(row(item, message, pair, ignored, batch.now))
 
 
 def _why_ignored(item: Item, message: Message | None, pair: Pair | None) -> str:
@@ -173,7 +174,8 @@ def _severity(envelope: Envelope) -> Severity:
     return envelope.error.severity if envelope.error else Severity.WARNING
 
 
-def _row(item: Item, message: Message | None, pair: Pair | None, ignored: str, now: datetime) -> Signal:
+def row(item: Item, message: Message | None, pair: Pair | None, ignored: str, now: datetime) -> Signal:
+    """An answer of the partner as it is kept. `ignored`: why it moved nothing, "" when it did."""
     envelope = item.envelope
     error = envelope.error
     kind = SignalKind.ACKNOWLEDGEMENT if envelope.message_type is MessageType.ACKNOWLEDGEMENT else SignalKind.ERROR

@@ -15,6 +15,7 @@ from messaging.engine import pairs
 from messaging.engine.group import GroupCommit
 from messaging.entrance.effects import keep_large
 from messaging.entrance.refusals import Arrival, refuse
+from messaging.profiles.acknowledging import Item
 from messaging.profiles.ebxml import accepting
 from messaging.protocol.codecs import ebxml
 from messaging.protocol.codecs.ebxml import normalize_uri
@@ -25,7 +26,7 @@ from partners import registry
 from partners.terms import Principal, Terms
 from rmhub import clock
 
-_group: GroupCommit[accepting.Item, int] = GroupCommit(accepting.accept)
+_group: GroupCommit[Item, int] = GroupCommit(accepting.accept)
 
 
 def receive(arrival: Arrival, *, limits: Limits, principal: Principal) -> int:
@@ -50,7 +51,7 @@ def receive(arrival: Arrival, *, limits: Limits, principal: Principal) -> int:
         # To its sender it is like one that does not exist: nobody learns which agreements others have.
         foreign = f"{principal.party_name} is not the partner of agreement {envelope.agreement_id}."
         terms = road = None
-    item = accepting.Item(
+    item = Item(
         envelope=envelope,
         body=arrival.body,
         content_type=arrival.content_type,

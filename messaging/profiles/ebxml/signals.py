@@ -1,4 +1,4 @@
-"""Our Error messages (wire-ebxml 1.9): encoded once, and due at once."""
+"""Signals of ours, encoded once and due at once; and the Error messages of spec 1 among them (wire-ebxml 1.9)."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from datetime import datetime
 
 from messaging.choices import Direction, SignalKind, SignalState
 from messaging.engine.snapshots import writer_options
-from messaging.models import Signal
+from messaging.models import Message, Signal
 from messaging.protocol.codecs import ebxml
-from messaging.protocol.envelope import Envelope, ErrorInfo
+from messaging.protocol.envelope import Envelope, ErrorInfo, Wire
 from messaging.protocol.errors import Defect
 from partners.addresses import host_of
 from partners.terms import Terms
@@ -30,23 +30,38 @@ def error_signal(
         target_uri=terms.partner_error_uri,
     )
     wire = ebxml.encode(answer, writer_options(terms))
+    return outgoing(SignalKind.ERROR, answer, wire, terms, now, signal_id=signal_id, pair_id=pair_id)
+
+
+def outgoing(
+    kind: SignalKind,
+    answer: Envelope,
+    wire: Wire,
+    terms: Terms,
+    now: datetime,
+    *,
+    signal_id: uuid.UUID,
+    pair_id: uuid.UUID | None,
+    about: Message | None = None,
+) -> Signal:
+    """A signal of ours, encoded and due now. `about`: the message that it acknowledges."""
     said = answer.error
-    assert said is not None
     return Signal(
         id=signal_id,
         direction=Direction.OUT,
-        kind=SignalKind.ERROR,
+        kind=kind,
         state=SignalState.PENDING,
         pair_id=pair_id,
+        about=about,
         agreement_version_id=terms.version_id,
         message_id=answer.message_id,
         ref_to_message_id=answer.ref_to_message_id,
         content_type=wire.content_type,
         body=wire.join(()),
-        error_code=str(said.code),
-        error_severity=str(said.severity),
-        error_description=said.description,
-        min_retry_secs=said.min_retry_secs,
+        error_code=str(said.code) if said else "",
+        error_severity=str(said.severity) if said else "",
+        error_description=said.description if said else "",
+        min_retry_secs=said.min_retry_secs if said else None,
         owed=1,
         due_at=now,
         created_at=now,

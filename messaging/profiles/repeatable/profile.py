@@ -9,28 +9,23 @@ from typing import Any
 
 from django.utils.translation import gettext as _
 
-from messaging import bench, dispatch
+from messaging import bench
 from messaging.bench import Agreements, DocumentBench, Found, Headers, Sample, Understood, in_order, recognised
-from messaging.choices import MessageState
 from messaging.claim import Claim, Due, Job, Recorded
-from messaging.engine.snapshots import REPEATABLE_FIELDS
-from messaging.journal import events
 from messaging.models import Event, Message, Pair
-from messaging.profile import Acted, Errors, Profile, of
-from messaging.profiles.refusals import refused
+from messaging.profile import Errors
+from messaging.profiles.one_by_one import OneByOne
 from messaging.profiles.repeatable import repeating, replies, writing
 from messaging.protocol import memory
 from messaging.protocol.codecs import repeatable
 from messaging.protocol.codecs.repeatable import HeaderProblem
 from messaging.protocol.envelope import Semantics
-from messaging.protocol.errors import IllegalTransition
-from messaging.protocol.messages import REPEATABLE, REPEATABLE_FINAL, Happened, cancellable, move_repeatable
-from messaging.protocol.pair_state import Flow, Kind
-from messaging.routing.services import upstream
+from messaging.protocol.messages import REPEATABLE, REPEATABLE_FINAL, cancellable, move_repeatable
 from messaging.transports import Receipt
-from partners import choices, registry
+from partners import choices
 from partners.choices import ExchangeIdentity
 from partners.terms import Terms
+from rmhub.language import gettext_lazy
 
 
 class RepeatableBench(DocumentBench):
@@ -92,35 +87,16 @@ def _memory(terms: Terms, now: datetime) -> memory.Memory:
     return memory.Memory(window, timedelta(seconds=terms.clock_skew), long_ago, long_ago, now)
 
 
-class RepeatableProfile(Profile):
+class RepeatableProfile(OneByOne):
     answered_at_once = True
+    move = staticmethod(move_repeatable)
     bench = RepeatableBench()
-    verbs = Profile.verbs - {Kind.RESTART}  # there are no numbers
+    first_send = staticmethod(repeating.first_send)
     without_number = "Requests of this pair have no sequence numbers, so none is expected."
-
-    def enqueue(self, message: Message, pair: Pair, terms: Terms, now: datetime) -> None:
-        repeating.enqueue(pair, terms, now)
-
-    def let_go(self, pair: Pair, now: datetime) -> None:
-        if pair.out_now:
-            repeating.let_go(pair, now)
+    no_restart = gettext_lazy("Requests of this pair have no sequence numbers, so there is nothing to restart.")
 
     def fields(self, message: Message, terms: Terms) -> dict[str, Any]:
         return writing.fields(message, terms)
-
-    def moves(self, message: Message) -> bool:
-        return True
-
-    def promote(self, pairs: Sequence[Pair], heads: dict[uuid.UUID, Message], claim: Claim) -> list[Pair]:
-        versions = registry.current()
-        mine = {
-            pair_id: heads.pop(pair_id)
-            for pair_id, head in list(heads.items())
-            if of(versions.version(head.agreement_version_id)) is self
-        }
-        if mine:
-            repeating.promote([pair for pair in pairs if pair.pk in mine], mine, claim)
-        return [pair for pair in pairs if pair.pk not in mine]
 
     def send_due(self, due: Due, claim: Claim) -> None:
         repeating.resend(due, claim)
@@ -133,39 +109,6 @@ class RepeatableProfile(Profile):
         written: list[Event],
     ) -> Recorded:
         return Recorded(replies.record(outcomes, pairs, now, written))
-
-    def refusal(self, pair: Pair, kind: Kind) -> str | None:
-        if kind is Kind.RESTART:
-            return _("Requests of this pair have no sequence numbers, so there is nothing to restart.")
-        if kind is Kind.RESUME:
-            return None if pair.flow == Flow.SUSPENDED else refused(Flow.IDLE, kind)
-        if kind is Kind.RETRY_NOW and pair.flow == Flow.SUSPENDED:
-            return refused(Flow.SUSPENDED, kind)
-        return None if pair.out_now else refused(Flow.IDLE, kind)
-
-    def act(self, pair: Pair, kind: Kind, terms: Terms | None, reason: str, now: datetime) -> Acted:
-        done = Acted()
-        if kind is Kind.SKIP:
-            found = Message.objects.filter(pair=pair, state=MessageState.RETRYING).order_by("position")
-            message = found.select_for_update().first()
-            if message is None:
-                raise IllegalTransition(pair.flow, kind, refused(Flow.SENDING, Kind.SKIP))
-            done.events.append(_drop(pair, message, Happened.SKIPPED, reason, now))
-            done.named["message"] = message.public_id
-        if kind is not Kind.SKIP or pair.probing:
-            repeating.let_go(pair, now)
-        if terms is not None:
-            repeating.set_timer(pair, terms, now)
-        return done
-
-    def cancel(self, pair: Pair, message: Message, terms: Terms, reason: str, now: datetime) -> list[Event]:
-        cancelled = _drop(pair, message, Happened.CANCELLED, reason, now)
-        if pair.probing:
-            repeating.let_go(pair, now)
-        repeating.set_timer(pair, terms, now)
-        pair.save(update_fields=list(REPEATABLE_FIELDS))
-        dispatch.wake_on_commit(dispatch.SEND)
-        return [cancelled]
 
     def check_submission(
         self, errors: Errors, terms: Terms, *, payloads: int, semantics: str, message_id: str, time_to_live: int | None
@@ -200,21 +143,6 @@ class RepeatableProfile(Profile):
 
     def cancellable_states(self, semantics: str) -> frozenset[str]:
         return cancellable(REPEATABLE)
-
-
-def _drop(pair: Pair, message: Message, happened: Happened, reason: str, now: datetime) -> Event:
-    """Ends a request that waits or is between two repeats. Call with both locked; the caller saves the pair."""
-    waits = message.state == MessageState.QUEUED
-    message.state = move_repeatable(message.state, happened)
-    message.due_at, message.completed_at = None, now
-    message.save(update_fields=["state", "due_at", "completed_at"])
-    upstream.onward_ended([(message.forwarded_from_id, message.state)], now)
-    if waits:
-        pair.queued -= 1
-    else:
-        pair.out_now -= 1
-    kind = "message.skipped" if happened is Happened.SKIPPED else "message.cancelled"
-    return events.event(kind, now, pair=pair, message=message, data={"reason": reason})
 
 
 PROFILE = RepeatableProfile()

@@ -9,12 +9,12 @@ What the partner's replies lead to is in `replies`.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 
 from django.db.models import Case, F, Q, Value, When
 
-from messaging import dispatch, storage
+from messaging import dispatch, profile, storage
 from messaging.choices import MessageState, Outcome
 from messaging.claim import Claim, Due, JobKind
 from messaging.engine import preparing
@@ -26,6 +26,7 @@ from messaging.models.bulk import bulk_set, read
 from messaging.profile import in_flight_limit
 from messaging.profiles.repeatable import writing
 from messaging.protocol.messages import Happened, move_repeatable
+from messaging.protocol.messages import State as Place
 from messaging.protocol.pair_state import Flow, Gate
 from messaging.protocol.repeating import Act, Reached, State, Step, begin, deadline, expire, reached
 from messaging.read_ahead import Octets, Unread
@@ -34,8 +35,18 @@ from partners import registry
 from partners.choices import VersionState
 from partners.terms import Terms
 
-MESSAGE_FIELDS = ("state", "attempts", "due_at", "cause", "cause_detail", "completed_at")
-FIRST_FIELDS = (*MESSAGE_FIELDS, "first_sent_at", "expires_at", "content_type", "wire_frame", "digest")
+MESSAGE_FIELDS = ("state", "attempts", "attempts_before", "due_at", "cause", "cause_detail", "completed_at")
+FIRST_FIELDS = (
+    *MESSAGE_FIELDS,
+    *("first_sent_at", "expires_at", "order_number", "content_type", "wire_frame", "digest"),
+)
+FirstSend = Callable[[Pair, Message, list[Payload], Claim], bool]
+
+
+class Later(Exception):
+    """The first message of a queue waits for the end of something that is in flight, which makes its pair due again."""
+
+
 # Incidents that say that messages of a pair are in doubt; they end when the last of those is settled.
 DOUBTS = ("outcome_unknown", "outside_memory_window", "expired_unconfirmed", "unconfirmed")
 
@@ -57,11 +68,12 @@ def _at_once(pair: Pair, terms: Terms) -> int:
     return 1 if pair.probing else in_flight_limit(terms)
 
 
-def promote(pairs: Sequence[Pair], heads: Mapping[uuid.UUID, Message], claim: Claim) -> None:
+def promote(pairs: Sequence[Pair], heads: Mapping[uuid.UUID, Message], claim: Claim, first_send: FirstSend) -> None:
     """Puts queued messages of locked pairs in flight, in their order, as many as may be.
 
     `heads`: the first queued message of each. Together they get no more than the claim's limit, so that no lease runs
-    out while its job waits for a thread.
+    out while its job waits for a thread. `first_send`: claims the first attempt of one; False when the pair had to stop
+    instead, or the store is to be read first.
     """
     share = max(1, claim.limit // len(pairs))
     room: dict[uuid.UUID, int] = {}
@@ -72,15 +84,23 @@ def promote(pairs: Sequence[Pair], heads: Mapping[uuid.UUID, Message], claim: Cl
     waiting |= queues({pair_id: count for pair_id, count in room.items() if count > 1})
     payloads = Payload.of_messages(message.pk for queue in waiting.values() for message in queue)
     changed: list[Message] = []
+    waits: set[uuid.UUID] = set()
     for pair in pairs:
         terms = _terms(heads[pair.pk])
         for message in waiting.get(pair.pk, ()):
             if not claim.carries(message):
                 break
+            try:
+                goes_on = first_send(pair, message, payloads[message.pk], claim)
+            except Later:
+                waits.add(pair.pk)
+                break
             changed.append(message)
-            if not _first_send(pair, message, payloads[message.pk], claim):
+            if not goes_on:
                 break
         set_timer(pair, terms, claim.now)
+        if pair.pk in waits:
+            pair.due_at = None
     bulk_set(changed, FIRST_FIELDS)
     bulk_set(pairs, REPEATABLE_FIELDS)
 
@@ -126,27 +146,29 @@ def _stored(message: Message, payloads: list[Payload], claim: Claim) -> Octets:
 def hold(message: Message) -> None:
     """Its pair is shut: it waits, and is looked at again when its window is over."""
     if message.state == MessageState.SENDING:
-        message.state = move_repeatable(message.state, Happened.WILL_RETRY)
+        message.state = moved(message, Happened.WILL_RETRY)
     assert message.expires_at is not None
     message.due_at = message.expires_at + timedelta(seconds=1)
 
 
-def let_go(pair: Pair, now: datetime) -> None:
-    """The pair goes on, or a person wants its repeats now: what waits in flight is due at once.
+def let_go(pair: Pair, now: datetime, *, anew: bool = False) -> None:
+    """The pair goes on, or a person wants its repeats now: what waits in flight is due at once. `anew`: its retries
+    count from here.
 
     Call with its lock held. One that is on the wire keeps its lease. It is among the rows all the same: a claim that
     holds it right now may be about to put it back. While the pair is probing it is the first of them alone.
     """
-    waiting = Q(state=MessageState.RETRYING) | Q(state=MessageState.SENDING)
+    waiting = Q(state__in=(MessageState.RETRYING, MessageState.SENDING, MessageState.AWAITING_ACK))
     if pair.probing:
         under_way = Message.objects.filter(waiting, pair=pair, expires_at__isnull=False).order_by("position")
         waiting &= Q(pk__in=list(under_way.values_list("pk", flat=True)[:1]))
-    due_at = Case(When(state=MessageState.RETRYING, then=Value(now)), default=F("due_at"))
-    Message.objects.filter(waiting, pair=pair, expires_at__isnull=False).update(due_at=due_at)
+    due_at = Case(When(state=MessageState.SENDING, then=F("due_at")), default=Value(now))
+    changes = {"attempts_before": F("attempts")} if anew else {}
+    Message.objects.filter(waiting, pair=pair, expires_at__isnull=False).update(due_at=due_at, **changes)
     dispatch.wake_on_commit(dispatch.SEND)
 
 
-def end(pair: Pair, message: Message, step: Step, terms: Terms, detail: str, now: datetime) -> list[Event]:
+def end(pair: Pair, message: Message, act: Act, cause: str, terms: Terms, detail: str, now: datetime) -> list[Event]:
     """The end of a message in flight without delivery: in doubt, or failed. Call with both locked.
 
     A person has to look at it. On an ordered pair what comes after it waits for that person.
@@ -154,24 +176,59 @@ def end(pair: Pair, message: Message, step: Step, terms: Terms, detail: str, now
     happened, kind = {
         Act.IN_DOUBT: (Happened.DOUBTED, "message.in_doubt"),
         Act.FAIL: (Happened.GAVE_UP, "message.failed"),
-    }[step.act]
-    message.state = move_repeatable(message.state, happened)
-    message.cause, message.cause_detail = step.cause, detail
+    }[act]
+    message.state = moved(message, happened)
+    message.cause, message.cause_detail = cause, detail
     message.due_at = None
-    message.completed_at = now if step.act is Act.FAIL else None
+    message.completed_at = now if act is Act.FAIL else None
     pair.out_now -= 1
     if not pair.out_now and pair.flow != Flow.SUSPENDED:
         pair.retries, pair.cause, pair.cause_detail = 0, "", ""
     upstream.onward_ended([(message.forwarded_from_id, message.state)], now)
-    data = {"cause": step.cause, "detail": detail, "attempts": message.attempts}
+    data = {"cause": cause, "detail": detail, "attempts": message.attempts}
     written = [events.event(kind, now, pair=pair, message=message, data=data)]
-    if (terms.ordered or pair.probing) and pair.flow != Flow.SUSPENDED:
-        written += stop(pair, message, step.cause, detail, terms, now)
+    if (terms.ordered or terms.message_order or pair.probing) and pair.flow != Flow.SUSPENDED:
+        written += stop(pair, message, cause, detail, terms, now)
     else:
-        _, opened = incidents.incident_open(pair=pair, cause=step.cause, now=now, detail=detail, message_pk=message.pk)
+        _, opened = incidents.incident_open(pair=pair, cause=cause, now=now, detail=detail, message_pk=message.pk)
         written += opened
     set_timer(pair, terms, now)
     return written
+
+
+def delivered(pair: Pair, message: Message, terms: Terms, now: datetime, said: str) -> list[Event]:
+    """The partner has it; `said`: in a sentence. Call with both locked; the caller saves both."""
+    was_in_doubt = message.state == MessageState.IN_DOUBT
+    message.state = moved(message, Happened.ACKNOWLEDGED)
+    message.cause = message.cause_detail = ""
+    message.due_at, message.completed_at = None, now
+    pair.done += 1
+    pair.last_success_at = now
+    written = [events.event("message.delivered", now, pair=pair, message=message, data={"attempts": message.attempts})]
+    if was_in_doubt:
+        # The answer was under way when the window ended. Saved now, for the question whether others are in doubt.
+        bulk_set([message], ("state",))
+        return written + settle(pair, now=now, by="system", resolution=said)
+    pair.out_now -= 1
+    if pair.probing:
+        # It got through: now the others, too.
+        pair.probing = False
+        let_go(pair, now)
+    if pair.flow != Flow.SUSPENDED:
+        if pair.cause:
+            causes = (pair.cause,)
+            written += incidents.incidents_resolve_for_pair(
+                pair=pair, now=now, by="system", resolution=said, causes=causes
+            )
+        pair.retries = 0
+        pair.cause = pair.cause_detail = ""
+    set_timer(pair, terms, now)
+    return written
+
+
+def moved(message: Message, happened: Happened) -> Place:
+    """The state of a message in flight after that, by the table of its profile."""
+    return profile.of(_terms(message)).move(message.state, happened)
 
 
 def settle(pair: Pair, *, now: datetime, by: str, resolution: str) -> list[Event]:
@@ -181,8 +238,15 @@ def settle(pair: Pair, *, now: datetime, by: str, resolution: str) -> list[Event
     return incidents.incidents_resolve_for_pair(pair=pair, now=now, by=by, resolution=resolution, causes=DOUBTS)
 
 
-def furthest(message_ids: Collection[uuid.UUID], *, but: uuid.UUID | None = None) -> dict[uuid.UUID, Reached]:
-    """How far the furthest attempt of each of these messages (other than `but`) can have got."""
+def furthest(
+    message_ids: Collection[uuid.UUID],
+    *,
+    but: uuid.UUID | None = None,
+    reached: Callable[[int | None, str], Reached] = reached,
+) -> dict[uuid.UUID, Reached]:
+    """How far the furthest attempt of each of these messages (other than `but`) can have got. `reached`: by the status
+    of its answer and its cause.
+    """
     found = dict.fromkeys(message_ids, Reached.NOWHERE)
     attempts = Transmission.objects.filter(message_id__in=message_ids).exclude(pk__in=[but] if but else [])
     known = attempts.order_by().values_list("message_id", "outcome", "http_status", "cause").distinct()
@@ -221,10 +285,8 @@ def _terms(message: Message) -> Terms:
     return registry.current().version(message.agreement_version_id)
 
 
-def _first_send(pair: Pair, message: Message, payloads: list[Payload], claim: Claim) -> bool:
-    """Fixes the first-instance time and the bytes. False when the pair had to stop instead, or the store is to be read
-    first.
-    """
+def first_send(pair: Pair, message: Message, payloads: list[Payload], claim: Claim) -> bool:
+    """Fixes the first-instance time and the bytes of a request (`promote`)."""
     terms = _terms(message)
     cause = detail = ""
     if terms.state == VersionState.DISABLED:
@@ -250,7 +312,7 @@ def _first_send(pair: Pair, message: Message, payloads: list[Payload], claim: Cl
     pair.out_now += 1
     if begun.act is not Act.SEND:
         message.state = move_repeatable(message.state, Happened.TRANSMITTED)
-        claim.written += end(pair, message, begun, terms, window_over(message), claim.now)
+        claim.written += end(pair, message, begun.act, begun.cause, terms, window_over(message), claim.now)
         return pair.flow == Flow.IDLE
     _transmit(message, begun, body, claim)
     return True
@@ -273,7 +335,7 @@ def _with_their_pairs(
     """What changes the pair as well. Its lock comes before a message's everywhere else, so here it is only tried:
     the messages of a pair that somebody holds stay due, for the next claim.
     """
-    pairs = _pairs_if_free(message.pair_id for message in (*over, *stuck))
+    pairs = pairs_if_free(message.pair_id for message in (*over, *stuck))
     known = furthest([message.pk for message in over])
     changed: list[Message] = []
     for message in over:
@@ -281,7 +343,8 @@ def _with_their_pairs(
         if pair is None:
             continue
         ended = expire(State(message.attempts, message.first_sent_at, known[message.pk]))
-        claim.written += end(pair, message, ended, _terms(message), window_over(message), claim.now)
+        said = window_over(message)
+        claim.written += end(pair, message, ended.act, ended.cause, _terms(message), said, claim.now)
         changed.append(message)
     for message in stuck:
         pair = pairs.get(message.pair_id)
@@ -307,7 +370,8 @@ def window_over(message: Message) -> str:
     )
 
 
-def _pairs_if_free(pair_ids: Iterable[uuid.UUID]) -> dict[uuid.UUID, Pair]:
+def pairs_if_free(pair_ids: Iterable[uuid.UUID]) -> dict[uuid.UUID, Pair]:
+    """Those of the pairs that nobody holds, locked."""
     rows = read(
         Pair,
         "SELECT * FROM messaging_pair WHERE id = ANY(%s) ORDER BY id FOR UPDATE SKIP LOCKED",

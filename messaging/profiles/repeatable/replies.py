@@ -16,7 +16,7 @@ from messaging.choices import MessageState
 from messaging.claim import Job
 from messaging.engine.pairs import stop
 from messaging.engine.snapshots import REPEATABLE_FIELDS, repeat_policy
-from messaging.journal import events, incidents
+from messaging.journal import incidents
 from messaging.models import Event, Message, Pair
 from messaging.models.bulk import bulk_set
 from messaging.profiles.repeatable import repeating
@@ -54,7 +54,8 @@ def record(
         terms = registry.current().version(job.version_id)
         reply = reply_of(receipt, terms)
         if reply is Reply.DONE and message.state in (*_OPEN, MessageState.IN_DOUBT):
-            written += _delivered(pair, message, terms, now)
+            said = f"The partner answered {message.message_id}."
+            written += repeating.delivered(pair, message, terms, now, said)
             delivered.append(message)
             moved[job.transmission_id] = ""
         elif message.state == MessageState.SENDING and message.attempts == job.number:
@@ -109,7 +110,7 @@ def _follow(
     if following.act in (Act.IN_DOUBT, Act.FAIL):
         own_words = following.cause in {cause for _, cause in ENDS.values()}
         said = f"{repeating.window_over(message)} {detail}".strip() if own_words else detail
-        return repeating.end(pair, message, following, terms, said, now)
+        return repeating.end(pair, message, following.act, following.cause, terms, said, now)
     message.state = move_repeatable(message.state, Happened.WILL_RETRY)
     message.cause, message.cause_detail = cause, detail
     message.due_at = following.due_at
@@ -126,36 +127,6 @@ def _follow(
     # It is tried again all the same, but a person should see it at once.
     _, opened = incidents.incident_open(pair=pair, cause=cause, now=now, detail=detail, message_pk=message.pk)
     return opened
-
-
-def _delivered(pair: Pair, message: Message, terms: Terms, now: datetime) -> list[Event]:
-    was_in_doubt = message.state == MessageState.IN_DOUBT
-    message.state = move_repeatable(message.state, Happened.ACKNOWLEDGED)
-    message.cause = message.cause_detail = ""
-    message.due_at, message.completed_at = None, now
-    pair.done += 1
-    pair.last_success_at = now
-    written = [events.event("message.delivered", now, pair=pair, message=message, data={"attempts": message.attempts})]
-    said = f"The partner answered {message.message_id}."
-    if was_in_doubt:
-        # The answer was under way when the window ended. Saved now, for the question whether others are in doubt.
-        bulk_set([message], ("state",))
-        return written + repeating.settle(pair, now=now, by="system", resolution=said)
-    pair.out_now -= 1
-    if pair.probing:
-        # It got through: now the others, too.
-        pair.probing = False
-        repeating.let_go(pair, now)
-    if pair.flow != "suspended":
-        if pair.cause:
-            causes = (pair.cause,)
-            written += incidents.incidents_resolve_for_pair(
-                pair=pair, now=now, by="system", resolution=said, causes=causes
-            )
-        pair.retries = 0
-        pair.cause = pair.cause_detail = ""
-    repeating.set_timer(pair, terms, now)
-    return written
 
 
 def _told(receipt: Receipt, reply: Reply, following: Step) -> str:

@@ -28,6 +28,7 @@ from messaging.claim import Claim, Job
 from messaging.journal import events, incidents
 from messaging.models import Event, Message, OutgoingStream, Pair
 from messaging.models.bulk import bulk_set, read
+from messaging.profiles.repeatable.repeating import pairs_if_free
 from messaging.profiles.stream import in_flight
 from messaging.profiles.stream.in_flight import Ending, Flight, Row
 from messaging.protocol.messages import Happened, move_stream
@@ -123,7 +124,7 @@ def end_due(messages: Sequence[Message], claim: Claim) -> None:
     somebody holds stay due, for the next claim.
     """
     now = claim.now
-    pairs = _pairs_if_free(message.pair_id for message in messages)
+    pairs = pairs_if_free(message.pair_id for message in messages)
     found = in_flight.load(pairs.values(), now)
     unconfirmed: list[Message] = []
     for message in messages:
@@ -185,15 +186,6 @@ def _expire_waiting(pair_id: uuid.UUID, keys: list[uuid.UUID], now: datetime) ->
         left = len(list(living(flight, queue, now)))
         events.write(in_flight.finish([flight], now))
     return len(queue) - left
-
-
-def _pairs_if_free(pair_ids: Iterable[uuid.UUID]) -> dict[uuid.UUID, Pair]:
-    rows = read(
-        Pair,
-        "SELECT * FROM messaging_pair WHERE id = ANY(%s) ORDER BY id FOR UPDATE SKIP LOCKED",
-        [list(set(pair_ids))],
-    )
-    return {pair.pk: pair for pair in rows}
 
 
 _KINDS: Mapping[Verb, Kind] = {

@@ -114,7 +114,9 @@ def forward(
     """
     terms = road.onward
     assert road.entry is not None
-    semantics = message.semantics if profile.of(terms).numbered else Semantics.ONCE_AND_ONLY_ONCE
+    speaks = profile.of(terms)
+    as_it_came = speaks.numbered or speaks.acknowledged_singly
+    semantics = message.semantics if as_it_came else Semantics.ONCE_AND_ONLY_ONCE
     onward = Message(
         id=uuid7(),
         direction=Direction.OUT,

@@ -11,7 +11,9 @@ from collections.abc import Mapping
 from messaging.access.services import audit_chain
 from messaging.protocol.atomic.words import Note, Protocol
 from rmhub.clock import FrozenClock
+from tests.messaging import factories
 from tests.messaging.factories import Link, link, work
+from tests.messaging.profiles.ebms2.partner import decoded, ebms2_side
 from tests.messaging.profiles.stream.partner import StreamSide, stream_side
 from tests.messaging.profiles.stream.test_sending import TAKEN, acknowledge, submit
 from tests.messaging.profiles.wsat.kit import peer
@@ -23,6 +25,8 @@ def fill(time: FrozenClock) -> None:
     traffic.fill(time)
     with link(TAKEN) as wire:
         _streams(time, wire)
+    with link(TAKEN) as wire:
+        _conversations(wire)
     _transaction()
     audit_chain.seal_due()
 
@@ -36,6 +40,17 @@ def _streams(time: FrozenClock, wire: Link) -> None:
         time.move(1)
         work()
     acknowledge(side, 3)
+
+
+def _conversations(wire: Link) -> None:
+    side = ebms2_side(message_order=True)
+    for number in (0, 2, 1, 4):
+        side.bring(side.ordered(number))
+    for conversation in ("ours", "ours too"):
+        factories.submit(side, conversation_id=conversation)
+    work()
+    first = next(parcel for parcel in wire.parcels if decoded(parcel).conversation_id == "ours")
+    side.bring(side.acknowledging(first))
 
 
 def _transaction() -> None:
@@ -71,6 +86,7 @@ _IN_STREAM = "direction = 'in' AND tx_sequence_id IS NOT NULL"
 _LAST = "length(wire_frame) - 1"
 _IN_FLIGHT = "id IN (SELECT in_flight_id FROM messaging_pair)"
 _NOBODY = "gen_random_uuid()"
+_PAIR_OF_OURS = "SELECT pair_id FROM messaging_message WHERE conversation_id = 'ours' LIMIT 1"
 
 
 def _set(table: str, changes: str, where: str) -> tuple[str]:
@@ -126,6 +142,7 @@ PLANTED: Mapping[str, tuple[tuple[str, ...], ...]] = {
         _set("pair", "next_position = 1", "next_position > 2"),
         _set("message", "position = position - 1", _message(_SENT)),
     ),
+    "order-of-conversations": (_set("message", "order_number = 7", "direction = 'in' AND order_number = 1"),),
     "one-in-flight": (
         _set("message", "state = 'awaiting_ack', completed_at = NULL", _message(_SENT)),
         _set("message", "state = 'failed', completed_at = NULL", _message(_SENT)),
@@ -139,7 +156,10 @@ PLANTED: Mapping[str, tuple[tuple[str, ...], ...]] = {
         _set("pair", f"in_flight_id = {_NOBODY}", "in_flight_id IS NOT NULL"),
     ),
     "queued": (_set("pair", "queued = queued + 1", "direction = 'out'"),),
-    "out-now": (_set("pair", "out_now = 0", "out_now > 0"),),
+    "out-now": (
+        _set("pair", "out_now = 0", "out_now > 0"),
+        _set("pair", "out_now = 2", f"id = ({_PAIR_OF_OURS})"),
+    ),
     "prepared": (
         _set("message", "state = 'queued'", _message(_SENT)),
         _set("message", "wire_frame = NULL", _message(_SENT)),
@@ -163,6 +183,7 @@ PLANTED: Mapping[str, tuple[tuple[str, ...], ...]] = {
     "ended": (
         _set("message", "completed_at = NULL", _message(_SENT)),
         _set("message", "completed_at = now()", _IN_FLIGHT),
+        _set("message", "completed_at = now()", "state = 'held'"),
         _set("message", "direction = 'in'", _message(_SENT)),
         _set("message", "direction = 'out'", _message(_CAME)),
     ),
@@ -205,14 +226,17 @@ PLANTED: Mapping[str, tuple[tuple[str, ...], ...]] = {
             "direction = 'out' AND resubmitted_from_id IS NULL",
         ),
     ),
-    "repeats-of-requests": tuple(
-        _set("message", changes, _message("m.state = 'in_doubt'", profile="repeatable"))
-        for changes in (
-            "first_sent_at = NULL",
-            "expires_at = NULL",
-            "attempts = 0",
-            "expires_at = first_sent_at - interval '1 second'",
-        )
+    "repeats-of-requests": (
+        *(
+            _set("message", changes, _message("m.state = 'in_doubt'", profile="repeatable"))
+            for changes in (
+                "first_sent_at = NULL",
+                "expires_at = NULL",
+                "attempts = 0",
+                "expires_at = first_sent_at - interval '1 second'",
+            )
+        ),
+        _set("message", "expires_at = NULL", "conversation_id = 'ours too'"),
     ),
     "requests-in-order": (
         (
@@ -221,7 +245,10 @@ PLANTED: Mapping[str, tuple[tuple[str, ...], ...]] = {
             " agreement_version_id IN (SELECT id FROM partners_agreementversion WHERE profile = 'repeatable')",
         ),
     ),
-    "acknowledged": (("DELETE FROM messaging_signal WHERE direction = 'out' AND kind = 'ack'",),),
+    "acknowledged": (
+        ("DELETE FROM messaging_signal WHERE direction = 'out' AND kind = 'ack'",),
+        ("DELETE FROM messaging_signal WHERE about_id IN (SELECT id FROM messaging_message WHERE state = 'held')",),
+    ),
     "every-receipt": (
         _set(
             "signal",
@@ -241,6 +268,7 @@ PLANTED: Mapping[str, tuple[tuple[str, ...], ...]] = {
     "delivered-by-acknowledgement": (
         ("DELETE FROM messaging_signal WHERE direction = 'in' AND kind = 'ack'",),
         _set("signal", "state = 'ignored'", "direction = 'in' AND kind = 'ack'"),
+        ("DELETE FROM messaging_signal WHERE about_id IN (SELECT id FROM messaging_message WHERE direction = 'out')",),
     ),
     "delivered-by-answer": (
         (

@@ -180,7 +180,7 @@ def test_the_mirror_tells_what_would_be_refused() -> None:
     with CaptureQueriesContext(connection) as queries:
         found = ask(partner, noise).json()
     assert not any("agreementversion" in one["sql"] for one in queries)
-    assert found["profile"] == "" and len(found["problems"]) == 2
+    assert found["profile"] == "" and len(found["problems"]) == 3
     large = Sample("", "text/plain", b"x" * (1024 * 1024 + 1), (), "", "")
     assert ask(partner, large).status_code == 413
 

@@ -13,6 +13,7 @@ from django.test.utils import CaptureQueriesContext
 from messaging.messages.services.submitting import NewPayload, message_submit
 from messaging.models import Circuit, Event, Message, MessageIdentity, Pair, Payload, Rejection, Signal, Transmission
 from messaging.pairs.services import operating
+from messaging.profiles.acknowledging import Item
 from messaging.profiles.ebxml import accepting, receiving
 from messaging.protocol.codecs import ebxml
 from messaging.protocol.envelope import Envelope, MessageType
@@ -399,7 +400,7 @@ def test_routing_costs_a_fixed_number_of_queries_for_a_group(net: Network, monke
     with net["A"]:
         for number in range(8):
             submit(b"<Order n='%d'/>" % number, semantics="BestEffort")
-    items: list[accepting.Item] = []
+    items: list[Item] = []
     monkeypatch.setattr(receiving._group, "submit", lambda item: items.append(item) or 204)
     net.work("A")
     assert len(items) == 8

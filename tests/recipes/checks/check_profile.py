@@ -22,7 +22,7 @@ def test_it_is_offered(browser: Client, openapi: dict[str, Any]) -> None:
     form = browser.get(reverse("console:agreement-new"), {"partner": make_party().name}).content.decode()
     assert 'value="letter"' in form and "Letters" in form
     names = openapi["components"]["schemas"]["AgreementBodyRequest"]["properties"]["profile"]["enum"]
-    assert names == ["ebxml", "repeatable", "stream", "wsat", "letter"]
+    assert names == ["ebxml", "repeatable", "stream", "wsat", "ebms2", "letter"]
 
 
 def test_an_agreement_has_it(admin: Api) -> None:

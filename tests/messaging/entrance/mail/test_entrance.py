@@ -276,17 +276,17 @@ def test_a_crash_between_commit_and_250_leads_to_a_duplicate_that_is_acknowledge
     with relaying() as relay:
         partner = mail_partner(relay)
         octets = mail_of(partner.message(1))
-        taken = mail_service.receive
+        taken = mail_service.ebxml.receive
 
         def dies(*arguments: object, **named: object) -> int:
             taken(*arguments, **named)  # type: ignore[arg-type]
             raise OSError("power cut")
 
         with entrance_running(options()) as running, client(running) as other:
-            monkeypatch.setattr(mail_service, "receive", dies)
+            monkeypatch.setattr(mail_service.ebxml, "receive", dies)
             assert other.transaction(octets)[0] == 451
             assert Message.objects.count() == 1
-            monkeypatch.setattr(mail_service, "receive", taken)
+            monkeypatch.setattr(mail_service.ebxml, "receive", taken)
             assert other.transaction(octets)[0] == 250
             work()
             work()
@@ -303,7 +303,7 @@ def test_whatever_breaks_in_the_entrance_is_not_the_senders_fault(
     def breaks(*arguments: object, **named: object) -> int:
         raise RuntimeError("a mistake of ours")
 
-    monkeypatch.setattr(mail_service, "receive", breaks)
+    monkeypatch.setattr(mail_service.ebxml, "receive", breaks)
     with entrance_running(options()) as running, client(running) as other:
         assert other.transaction(mail_of(partner.message(1)))[0] == 451
         assert other.smtp.noop()[0] == 250
@@ -399,14 +399,14 @@ def test_a_stranger_cannot_take_all_connections() -> None:
 def test_what_is_being_stored_when_it_stops_is_stored_and_answered(monkeypatch: pytest.MonkeyPatch) -> None:
     partner = mail_partner()
     begun, go_on = threading.Event(), threading.Event()
-    taken = mail_service.receive
+    taken = mail_service.ebxml.receive
 
     def slow(*arguments: object, **named: object) -> int:
         begun.set()
         assert go_on.wait(120)
         return taken(*arguments, **named)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(mail_service, "receive", slow)
+    monkeypatch.setattr(mail_service.ebxml, "receive", slow)
     answers: list[tuple[int, str]] = []
     octets = mail_of(partner.message(1))
     with entrance_running(options()) as running:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import gc
 import hashlib
+import itertools
 import threading
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
@@ -337,6 +338,7 @@ def test_comments_are_not_signed_and_not_read() -> None:
         b"<a>" * 40 + b"</a>" * 40,
         message().replace(b"<SOAP:Envelope", b'<!DOCTYPE x SYSTEM "file:///etc/passwd"><SOAP:Envelope', 1),
     ],
+    ids=itertools.count(),
 )
 def test_documents_that_cannot_be_read(document: bytes) -> None:
     assert refusal(document) is Reason.UNREADABLE

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import itertools
 import re
 
 import pytest
@@ -245,6 +246,7 @@ def within(pattern: str, replacement: str) -> bytes:
         within('<ds:Reference URI=""', '<ds:Reference xmlns:x="urn:x" x:URI="file:///etc/passwd" URI=""'),
         within("<ds:SignatureMethod ", '<ds:SignatureMethod xmlns:x="urn:x" x:Algorithm="urn:y" '),
     ],
+    ids=itertools.count(),
 )
 def test_signatures_of_another_shape(document: bytes) -> None:
     assert refusal(document) is Reason.MALFORMED

@@ -21,6 +21,7 @@ from messaging.journal.audit import Actor
 from messaging.models import Event, Incident, Message, MessageIdentity, Pair, Payload, Signal, WebhookDelivery
 from messaging.notifications.services.webhooks import endpoint_create
 from messaging.pairs.services import operating
+from messaging.profiles.acknowledging import Item
 from messaging.profiles.ebxml import accepting, receiving
 from messaging.protocol.codecs import ebxml
 from messaging.protocol.envelope import MessageType, PartyId, Semantics
@@ -94,13 +95,11 @@ def test_e04_copies_in_one_transaction_are_acknowledged_like_any(
     assert len(wire.parcels) == 4
 
 
-def _items(
-    monkeypatch: pytest.MonkeyPatch, partner: PartnerSide, arrivals: Sequence[receiving.Arrival]
-) -> list[accepting.Item]:
+def _items(monkeypatch: pytest.MonkeyPatch, partner: PartnerSide, arrivals: Sequence[receiving.Arrival]) -> list[Item]:
     """What `receive` hands to its group of transactions."""
-    caught: list[accepting.Item] = []
+    caught: list[Item] = []
 
-    def catch(items: list[accepting.Item]) -> list[int]:
+    def catch(items: list[Item]) -> list[int]:
         caught.extend(items)
         return [204] * len(items)
 
@@ -302,7 +301,7 @@ class _GroupOfEachThread:
     def __init__(self) -> None:
         self._own = threading.local()
 
-    def submit(self, item: accepting.Item) -> int:
+    def submit(self, item: Item) -> int:
         if not hasattr(self._own, "group"):
             self._own.group = GroupCommit(accepting.accept)
         return self._own.group.submit(item)

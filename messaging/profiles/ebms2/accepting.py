@@ -1,0 +1,402 @@
+"""Decides and stores what was received as ebXML 2.0: a group of arrivals, one transaction.
+
+The verdicts are `protocol.ebms.acceptance`'s; here is only what they need to know, and what follows. Nothing is
+answered before the commit (invariant 1), neither in the response nor by a message of its own.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from django.db import transaction
+
+from messaging import storage
+from messaging.choices import Direction, MessageState, SignalKind, SignalState
+from messaging.engine import handover, subscriptions
+from messaging.engine.snapshots import INBOUND_FIELDS, REPEATABLE_FIELDS
+from messaging.engine.subscriptions import Documents
+from messaging.entrance.effects import documents_of, payload_rows, received_event
+from messaging.entrance.refusals import Answer
+from messaging.journal import events
+from messaging.models import Message, OrderedConversation, Pair, Signal
+from messaging.models.bulk import bulk_insert, bulk_set, read, together
+from messaging.profiles.acknowledging import Acknowledging, Item, Known, is_same, look_up, owe_again
+from messaging.profiles.ebms2 import answered
+from messaging.profiles.ebms2.answered import Said
+from messaging.profiles.ebms2.writing import HEADERS
+from messaging.profiles.ebxml import answering
+from messaging.profiles.ebxml.signals import host, outgoing
+from messaging.profiles.repeatable.repeating import MESSAGE_FIELDS
+from messaging.protocol.codecs import ebms2
+from messaging.protocol.ebms.acceptance import Conversation, Decision, Received, Verdict, decide, released
+from messaging.protocol.envelope import Ebms2, Envelope, ErrorInfo, Semantics
+from messaging.protocol.errors import Defect, Severity
+from partners import registry
+from partners.choices import Profile
+from partners.terms import Terms
+from partners.transports import Transport
+from rmhub import clock
+from rmhub.ids import uuid7
+
+Key = tuple[uuid.UUID, str]  # pair and ConversationId
+TAKEN = Answer(204)
+
+
+@dataclass(slots=True)
+class Waiting:
+    """A message that waits for its turn. `documents`: what it holds; `terms`: what it came under; `came_by`: the
+    transport, None = not known any more. `stored`: by an earlier transaction.
+    """
+
+    message: Message
+    terms: Terms
+    documents: Documents
+    came_by: Transport | None
+    traceparent: str = ""
+    stored: bool = False
+
+
+@dataclass(slots=True)
+class Batch(Acknowledging):
+    """What one transaction writes of ebXML 2.0 messages. `conversations`: those with an order that it touches, and
+    what `waits` in them, by number. `turned`: those of them that have come to their turn, and were stored before.
+    """
+
+    conversations: dict[Key, OrderedConversation] = field(default_factory=dict)
+    waits: dict[Key, dict[int, Waiting]] = field(default_factory=dict)
+    turned: list[Message] = field(default_factory=list)
+
+
+def accept(items: Sequence[Item]) -> list[Answer]:
+    """Processes a group and commits it; returns the outcome of each item.
+
+    Raises IntegrityError when another process stored one of the ids between our look and our insert; the caller runs
+    the items one by one then, and the second look finds it.
+    """
+    seat = handover.seat()
+    with transaction.atomic(durable=True):
+        now = clock.now()
+        business = [item for item in items if item.pair_id is not None]
+        ours = answering.targets(name for item in items for name in answered.references(item.envelope))
+        touched = {message.pair_id for found in ours.values() for message in found}
+        touched |= {item.pair_id for item in business if item.pair_id is not None}
+        batch = Batch.begin(now, touched, [(item, item.envelope.message_id) for item in business], seat)
+        said = Said(now, batch.pairs, _locked(ours))
+        look_up(business, batch, Profile.EBMS2)
+        _look_up_conversations(business, batch)
+        outcomes = []
+        for item in items:
+            if any(answered.references(item.envelope)):
+                answered.take(item, said)
+            outcomes.append(_accept(item, batch) if item.pair_id is not None else TAKEN)
+        _write(batch, said)
+    batch.wake_workers()
+    return outcomes
+
+
+def _locked(ours: dict[str, list[Message]]) -> dict[str, list[Message]]:
+    """Our messages that are spoken of, locked after their pairs."""
+    rows = Message.of_ids((message.pk for found in ours.values() for message in found), lock=True)
+    return {name: [rows[one.pk] for one in found if one.pk in rows] for name, found in ours.items()}
+
+
+def _look_up_conversations(items: Sequence[Item], batch: Batch) -> None:
+    """Where ordered conversations are, and what waits in them. After the locks of their pairs."""
+    keys = {_conversation(item) for item in items if _has_order(item)}
+    if not keys:
+        return
+    pairs, names = [key[0] for key in keys], [key[1] for key in keys]
+    for found in read(OrderedConversation, CONVERSATIONS, [pairs, names]):
+        batch.conversations[found.pair_id, found.conversation_id] = found
+    for message in read(Message, WAITING, [pairs, names]):
+        assert message.order_number is not None
+        terms = registry.current().version(message.agreement_version_id)
+        kept = Waiting(message, terms, subscriptions.stored(message), None, stored=True)
+        batch.waits.setdefault((message.pair_id, message.conversation_id), {})[message.order_number] = kept
+
+
+CONVERSATIONS = """
+SELECT c.* FROM unnest(%s::uuid[], %s::text[]) AS w(pair_id, conversation_id)
+JOIN messaging_orderedconversation c ON c.pair_id = w.pair_id AND c.conversation_id = w.conversation_id
+"""
+# By the index of what has not come to its end (`standing`).
+WAITING = """
+SELECT m.* FROM unnest(%s::uuid[], %s::text[]) AS w(pair_id, conversation_id)
+JOIN messaging_message m ON m.pair_id = w.pair_id AND m.standing = 'held' AND m.conversation_id = w.conversation_id
+"""
+
+
+def _has_order(item: Item) -> bool:
+    """Whether the order of its conversation counts here: what is for somebody else is passed on as it comes."""
+    return _ebms(item).order is not None and item.road is None
+
+
+def _ebms(item: Item) -> Ebms2:
+    assert item.envelope.ebms is not None
+    return item.envelope.ebms
+
+
+def _conversation(item: Item) -> Key:
+    assert item.pair_id is not None
+    return item.pair_id, item.envelope.conversation_id
+
+
+def _accept(item: Item, batch: Batch) -> Answer:
+    assert item.pair_id is not None
+    pair, ebms, terms = batch.pairs[item.pair_id], _ebms(item), item.agreed
+    stored = batch.known.get(item.key)
+    fault = item.envelope.fault
+    received = Received(
+        acknowledge=bool(ebms.ack_requests),
+        once=ebms.duplicate_elimination or terms.detect_repeats or terms.semantics != Semantics.BEST_EFFORT,
+        known=stored is not None,
+        same_content=stored is None or is_same(stored, item),
+        expired=ebms.time_to_live is not None and ebms.time_to_live < batch.now,
+        defect=ErrorInfo(fault.code, fault.severity, fault.description, fault.location) if fault else None,
+        order=ebms.order if _has_order(item) else None,
+    )
+    known = _known(item, batch)
+    decision = decide(known, received)
+    if decision.verdict is Verdict.ACCEPT and item.road is not None:
+        error = batch.blocked(item.road, item.envelope.message_id, reliable=decision.acknowledge)
+        if error is not None:
+            decision = Decision(Verdict.REJECT, known, rule="way-onward", error=error)
+    if decision.verdict is Verdict.REJECT:
+        return _reject(item, pair, decision, batch)
+    if decision.verdict is Verdict.DUPLICATE:
+        return _repeat(item, pair, decision, stored, batch)
+    return _take(item, pair, decision, received, batch)
+
+
+def _known(item: Item, batch: Batch) -> Conversation:
+    if not _has_order(item):
+        return Conversation()
+    row = batch.conversations.get(_conversation(item))
+    held = frozenset(batch.waits.get(_conversation(item), ()))
+    return Conversation(row.number, held, row.restarts) if row is not None else Conversation(held=held)
+
+
+def _take(item: Item, pair: Pair, decision: Decision, received: Received, batch: Batch) -> Answer:
+    """Stores the message; hands on what has its turn now, before it what has none any more."""
+    if _has_order(item):
+        key = _conversation(item)
+        waits = batch.waits.setdefault(key, {})
+        for number in decision.given_up:
+            _turn(waits.pop(number), pair, batch)
+        message, kept = _store(item, pair, received, batch, held=decision.verdict is Verdict.HOLD)
+        moved, turns = released(decision.conversation)
+        if decision.verdict is Verdict.HOLD:
+            assert message.order_number is not None
+            waits[message.order_number] = kept
+        for number in turns:
+            _turn(waits.pop(number), pair, batch)
+        _move(key, moved, batch)
+    else:
+        message, _ = _store(item, pair, received, batch, held=False)
+    if decision.incident:
+        said = f"Conversation {item.envelope.conversation_id} began anew while {len(decision.given_up)} waited."
+        batch.incident(pair, decision.incident, said, message.pk)
+    if not decision.acknowledge:
+        return TAKEN
+    ack = _acknowledgement(item, message, batch)
+    batch.new_acks[message.pk] = ack
+    if item.road is not None and item.road.confirms_through:
+        ack.state, ack.due_at = SignalState.HELD, None
+        batch.signals.append(ack)
+        return TAKEN
+    return _say(item, ack, batch)
+
+
+def _move(key: Key, moved: Conversation, batch: Batch) -> None:
+    row = batch.conversations.get(key)
+    if row is None:
+        row = batch.conversations[key] = OrderedConversation(pair_id=key[0], conversation_id=key[1])
+    row.number, row.restarts, row.changed_at = moved.last, moved.any_number, batch.now
+    row.gap_since = (row.gap_since or batch.now) if moved.held else None
+
+
+def _store(item: Item, pair: Pair, received: Received, batch: Batch, *, held: bool) -> tuple[Message, Waiting]:
+    envelope, now = item.envelope, batch.now
+    slices = [(part.offset, len(part.content)) for part in envelope.payloads if part.offset is not None]
+    message = Message(
+        id=uuid7(),
+        direction=Direction.IN,
+        state=MessageState.HELD if held else MessageState.RECEIVED,
+        pair=pair,
+        agreement_version_id=item.agreed.version_id,
+        semantics=envelope.semantics,
+        message_id=envelope.message_id,
+        document_id=envelope.document_id,
+        conversation_id=envelope.conversation_id,
+        ref_to_message_id=envelope.ref_to_message_id,
+        service=envelope.service,
+        action=envelope.action,
+        order_number=received.order.sequence_number if received.order is not None else None,
+        position=pair.next_position,
+        content_type=item.content_type,
+        wire_frame=storage.cut_frame(item.body, slices),
+        digest=item.digest,
+        size=sum(len(part.content) for part in envelope.payloads),
+        created_at=now,
+        completed_at=None if held else now,
+    )
+    rows = payload_rows(message, envelope.payloads, envelope.manifest)
+    batch.store(message, rows, pair)
+    kept = Waiting(message, item.agreed, documents_of(envelope.payloads), item.came_by, item.traceparent)
+    lost = received.once and pair.resync_since is not None
+    if received.once:
+        batch.remember(item, message)
+    if held:
+        data: dict[str, object] = {"order_number": message.order_number}
+        batch.events.append(
+            events.event("message.held", now, pair=pair, message=message, data=data, traceparent=item.traceparent)
+        )
+    elif item.road is None:
+        _hand_on(kept, batch, memory_lost=lost)
+    else:
+        batch.events.append(received_event(message, item.agreed, now, item.traceparent))
+        batch.pass_on(message, rows, item.road, memory_lost=lost)
+    return message, kept
+
+
+def _turn(waiting: Waiting, pair: Pair, batch: Batch) -> None:
+    """What waited has its turn: at the end of its pair, so that ordered triggers get it in this order."""
+    message = waiting.message
+    message.state, message.completed_at = MessageState.RECEIVED, batch.now
+    message.position = pair.next_position
+    pair.next_position += 1
+    if waiting.stored:
+        batch.turned.append(message)
+    _hand_on(waiting, batch, memory_lost=pair.resync_since is not None)
+
+
+def _hand_on(waiting: Waiting, batch: Batch, *, memory_lost: bool) -> None:
+    batch.deliveries += subscriptions.deliveries_for(
+        waiting.message,
+        waiting.documents,
+        waiting.terms,
+        batch.now,
+        came_by=waiting.came_by,
+        memory_lost=memory_lost,
+    )
+    batch.events.append(received_event(waiting.message, waiting.terms, batch.now, waiting.traceparent))
+
+
+def _acknowledgement(item: Item, message: Message | None, batch: Acknowledging) -> Signal:
+    """Our acknowledgement, encoded once; repeats of the message get these octets again (6.5.3)."""
+    signal_id = uuid7()
+    envelope = ebms2.acknowledgement(
+        item.envelope,
+        message_id=f"ack-{signal_id.hex}@{host(item.agreed)}",
+        timestamp=batch.now,
+        received=batch.now,
+    )
+    return outgoing(
+        SignalKind.ACKNOWLEDGEMENT,
+        envelope,
+        ebms2.encode(envelope),
+        item.agreed,
+        batch.now,
+        signal_id=signal_id,
+        pair_id=item.pair_id,
+        about=message,
+    )
+
+
+def error_signal(
+    envelope: Envelope, error: ErrorInfo | Defect, terms: Terms, now: datetime, pair_id: uuid.UUID | None
+) -> Signal:
+    """An ErrorList about `envelope`, due now (4.2)."""
+    signal_id = uuid7()
+    answer = ebms2.error_message(envelope, (error,), message_id=f"err-{signal_id.hex}@{host(terms)}", timestamp=now)
+    return outgoing(SignalKind.ERROR, answer, ebms2.encode(answer), terms, now, signal_id=signal_id, pair_id=pair_id)
+
+
+def _say(item: Item, signal: Signal, batch: Batch) -> Answer:
+    """A signal that is not written yet: in the response, if its receiver asks for that (SyncReply), or by itself."""
+    if not _ebms(item).sync_reply:
+        batch.owe(signal, item.agreed)
+        return TAKEN
+    said_in_response(signal, batch.now)
+    batch.signals.append(signal)
+    return in_response(signal)
+
+
+def in_response(signal: Signal) -> Answer:
+    """The answer that has this signal in its body."""
+    return Answer(200, content_type=signal.content_type, body=bytes(signal.body), headers=HEADERS)
+
+
+def said_in_response(signal: Signal, now: datetime) -> None:
+    """The signal goes out in a response. One that gets lost there is asked for again, by a copy of the message."""
+    signal.state, signal.due_at, signal.owed = SignalState.SENT, None, 0
+    signal.sends += 1
+    signal.last_sent_at = now
+
+
+def _repeat(item: Item, pair: Pair, decision: Decision, stored: Known | None, batch: Batch) -> Answer:
+    """Discarded, and acknowledged again with the same octets, if it asks for that (6.5.3)."""
+    assert stored is not None, "it is known by its id"
+    pair.duplicates += 1
+    data: dict[str, object] = {"rule": decision.rule}
+    if decision.warning:
+        data["warning"] = decision.warning
+        batch.differs(pair, stored.message_pk, item.envelope.message_id, decision.warning)
+    batch.repeated(item, pair, stored.message_pk, item.envelope.message_id, data)
+    if not decision.acknowledge:
+        return TAKEN
+    if not _ebms(item).sync_reply:
+        batch.owe_again(stored.message_pk, item)
+        return TAKEN
+    ack = batch.new_acks.get(stored.message_pk)
+    if ack is None:
+        ours = Signal.objects.filter(about=stored.message_pk, direction=Direction.OUT, kind=SignalKind.ACKNOWLEDGEMENT)
+        ack = ours.select_for_update().first()
+        if ack is None:
+            # It first came as a message that asks for none.
+            ack = batch.new_acks[stored.message_pk] = _acknowledgement(item, Message(pk=stored.message_pk), batch)
+            return _say(item, ack, batch)
+        if ack.state == SignalState.HELD:
+            return TAKEN  # a router that confirms through: it is not received where it goes
+        Signal.objects.filter(pk=ack.pk).update(sends=ack.sends + 1, last_sent_at=batch.now)
+    return in_response(ack)
+
+
+def _reject(item: Item, pair: Pair, decision: Decision, batch: Batch) -> Answer:
+    """Refused with an ErrorList; nothing of the conversation moves."""
+    error = decision.error
+    assert error is not None, "whatever is refused earns an error"
+    code, message_id = str(error.code), item.envelope.message_id
+    later = error.severity is Severity.TRANSIENT  # which has no words here, but a status (wire-ebxml 3.2)
+    status = 503 if later else 204
+    batch.reject(item, item.agreed, pair, message_id, reason=code, code=code, detail=error.description, status=status)
+    if later:
+        return Answer(503, error.min_retry_secs)
+    if decision.incident:
+        batch.incident(pair, decision.incident, error.description)
+    return _say(item, error_signal(item.envelope, error, item.agreed, batch.now, item.pair_id), batch)
+
+
+def _write(batch: Batch, said: Said) -> None:
+    new = [row for row in batch.conversations.values() if row.pk is None]
+    with together():
+        batch.insert()
+        batch.count_copies()
+        owe_again(batch, _acknowledgement)
+        bulk_insert(said.signals)
+        bulk_insert(new)
+        bulk_set([row for row in batch.conversations.values() if row not in new], _CONVERSATION_FIELDS)
+        bulk_set(batch.turned, ("state", "completed_at", "position"))
+        bulk_set(list(said.moved.values()), MESSAGE_FIELDS)
+    moved = list({message.pair_id: batch.pairs[message.pair_id] for message in said.moved.values()}.values())
+    batch.continuation.many_of(moved)
+    batch.wake = batch.wake or any(pair.due_at is not None for pair in moved)
+    with together():
+        batch.events += said.written + batch.continuation.write()
+        batch.finish((*INBOUND_FIELDS, "next_position"), ("next_position", *REPEATABLE_FIELDS))
+
+
+_CONVERSATION_FIELDS = ("number", "restarts", "gap_since", "changed_at")

@@ -1,0 +1,145 @@
+"""Takes what the partner says of our messages: acknowledgements and errors (ebXML Messaging 2.0, 6.3 and 4.2).
+
+They come by themselves, on a business message, or in the response to the message that they are about.
+"""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from messaging import storage
+from messaging.choices import MessageState
+from messaging.claim import Job
+from messaging.engine.pairs import stop
+from messaging.models import Event, Message, Pair, Signal
+from messaging.models.bulk import bulk_insert
+from messaging.profiles.acknowledging import Item
+from messaging.profiles.ebms2 import ordering
+from messaging.profiles.ebxml.answering import cause_of, row
+from messaging.profiles.repeatable import repeating
+from messaging.protocol.codecs import ebms2
+from messaging.protocol.ebms.sending import refused
+from messaging.protocol.envelope import Envelope, ErrorInfo, Limits
+from messaging.protocol.errors import NotAMessage, Severity
+from messaging.protocol.messages import Happened
+from messaging.protocol.repeating import Act
+from messaging.routing.services import upstream
+from messaging.transports import Receipt
+from partners import registry
+from partners.terms import Principal, Terms
+
+log = logging.getLogger(__name__)
+
+# States in which an acknowledgement still counts.
+_OPEN = (MessageState.SENDING, MessageState.AWAITING_ACK, MessageState.RETRYING, MessageState.IN_DOUBT)
+_THEIR_SERVER = uuid.UUID(int=0)  # whose response it is; no credential was shown
+
+
+@dataclass(slots=True)
+class Said:
+    """What a group of answers writes. `messages`: ours, locked, by their MessageId; `pairs`: theirs, locked."""
+
+    now: datetime
+    pairs: Mapping[uuid.UUID, Pair]
+    messages: Mapping[str, list[Message]]
+    signals: list[Signal] = field(default_factory=list)
+    written: list[Event] = field(default_factory=list)
+    moved: dict[uuid.UUID, Message] = field(default_factory=dict)
+
+
+def references(envelope: Envelope) -> Iterable[str]:
+    """The MessageIds that it acknowledges, or says an error of."""
+    assert envelope.ebms is not None
+    yield from (one.ref_to_message_id for one in envelope.ebms.acknowledgments)
+    if envelope.ebms.errors:
+        yield envelope.ref_to_message_id
+
+
+def take(item: Item, said: Said) -> None:
+    """One message with acknowledgements or errors. Whatever it names, it is kept with its octets."""
+    ebms = item.envelope.ebms
+    assert ebms is not None
+    told: dict[str, ErrorInfo | None] = {}
+    if ebms.gravest is not None:
+        told[item.envelope.ref_to_message_id] = ebms.gravest
+    # That it was received counts, whatever else is said of it.
+    told |= dict.fromkeys((one.ref_to_message_id for one in ebms.acknowledgments), None)
+    for message_id, error in told.items():
+        candidates = said.messages.get(message_id, [])
+        theirs = (one for one in candidates if said.pairs[one.pair_id].partner_id == item.principal.party_id)
+        message = next(theirs, candidates[0] if candidates else None)
+        pair = said.pairs[message.pair_id] if message is not None else None
+        ignored = _why_ignored(item, message, pair, error)
+        if not ignored and message is not None and pair is not None:
+            said.written += _apply(message, pair, error, said.now)
+            said.moved[message.pk] = message
+        said.signals.append(row(item, message, pair, ignored, said.now))
+
+
+def _why_ignored(item: Item, message: Message | None, pair: Pair | None, error: ErrorInfo | None) -> str:
+    if message is None or pair is None:
+        return "names no message of ours"
+    if pair.partner_id != item.principal.party_id:
+        return "comes from another partner than the one that the message went to"
+    if message.state not in _OPEN:
+        return f"the message is {message.get_state_display().lower()}"
+    if error is not None and error.severity is Severity.WARNING:
+        return "a warning"
+    if error is not None and message.state == MessageState.IN_DOUBT:
+        return "the message is in doubt, and an error does not say that no copy was taken"
+    return ""
+
+
+def _apply(message: Message, pair: Pair, error: ErrorInfo | None, now: datetime) -> list[Event]:
+    terms = _terms(message)
+    if error is None:
+        written = repeating.delivered(pair, message, terms, now, f"The partner acknowledged {message.message_id}.")
+        upstream.onward_ended([(message.forwarded_from_id, message.state)], now)
+        return written
+    cause, detail = cause_of(str(error.code)), f"{error.code}: {error.description}"[:2000]
+    if refused(error.code) is Act.HOLD:
+        message.state = repeating.moved(message, Happened.WILL_RETRY)
+        message.cause, message.cause_detail = cause, detail
+        repeating.hold(message)
+        return stop(pair, message, cause, detail, terms, now)
+    written = repeating.end(pair, message, Act.FAIL, cause, terms, detail, now)
+    ordering.interrupted([message])
+    return written
+
+
+def in_response(job: Job, receipt: Receipt, message: Message, pair: Pair, now: datetime, written: list[Event]) -> bool:
+    """What the response to a message says of it, if it is an ebXML message. Returns whether that moved the message.
+
+    Call with both locked; the caller saves both.
+    """
+    body = receipt.response.partition(b"\r\n\r\n")[2]
+    content_type = next((value for name, value in receipt.headers if name.lower() == "content-type"), "")
+    if not body or not content_type:
+        return False
+    terms = _terms(message)
+    try:
+        envelope = ebms2.decode(content_type, body, Limits(body=len(body)))
+    except NotAMessage:
+        return False  # a page of a proxy, or the like: its status counts
+    principal = Principal(pair.partner_id, terms.hop_party_name, _THEIR_SERVER)
+    item = Item(
+        envelope=envelope,
+        body=body,
+        content_type=content_type,
+        principal=principal,
+        digest=storage.digest(body),
+        terms=terms,
+    )
+    said = Said(now, {pair.pk: pair}, {message.message_id: [message]})
+    take(item, said)
+    bulk_insert(said.signals)
+    written += said.written
+    return message.pk in said.moved
+
+
+def _terms(message: Message) -> Terms:
+    return registry.current().version(message.agreement_version_id)

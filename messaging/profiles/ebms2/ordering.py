@@ -1,0 +1,109 @@
+"""The order of conversations (MessageOrder; ebXML Messaging 2.0, section 9): the numbers that we give, and those that
+have come.
+
+A conversation changes only under the lock of its pair.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterable
+from datetime import datetime, timedelta
+
+from django.db import transaction
+
+from messaging.choices import Direction, IncidentState, MessageState
+from messaging.journal import events, incidents
+from messaging.models import Incident, Message, OrderedConversation, Pair
+from messaging.profiles.repeatable.repeating import Later
+from messaging.protocol.codecs.ebms2_lexical import MAX_ORDER
+from messaging.protocol.envelope import MessageOrder
+
+_IN_FLIGHT = (MessageState.SENDING, MessageState.AWAITING_ACK, MessageState.RETRYING)
+
+
+def next_place(message: Message, now: datetime) -> MessageOrder:
+    """The place of the next message of this conversation, in the claim of `now`. Call with the pair locked. Raises
+    Later.
+
+    A beginning (Reset) waits until all before it has come to its end, and is acknowledged before anything follows: so
+    no number of before it can be taken for one of after it, whatever the network does to their order.
+    """
+    known = OrderedConversation.objects.filter(pair=message.pair_id, conversation_id=message.conversation_id).first()
+    number = known.number if known is not None and not known.restarts else None
+    if number is not None and 0 < number < MAX_ORDER:
+        return MessageOrder(number + 1)
+    same = Message.objects.filter(pair=message.pair_id, conversation_id=message.conversation_id)
+    under_way = same.filter(direction=Direction.OUT, state__in=_IN_FLIGHT, order_number__isnull=False)
+    if under_way.exists() or (known is not None and number == 0 and known.changed_at == now):
+        raise Later
+    return MessageOrder(1) if number == 0 else MessageOrder(0, reset=True)
+
+
+def took(message: Message, now: datetime) -> None:
+    """The message goes out under its number."""
+    OrderedConversation.objects.update_or_create(
+        pair_id=message.pair_id,
+        conversation_id=message.conversation_id,
+        defaults={"number": message.order_number, "restarts": False, "changed_at": now},
+    )
+
+
+def interrupted(messages: Iterable[Message]) -> None:
+    """These came to their end without delivery: whether their numbers were taken nobody knows, so what follows them in
+    their conversations begins anew (Reset). Call with their pairs locked.
+    """
+    for message in messages:
+        if message.order_number is not None:
+            known = OrderedConversation.objects.filter(pair=message.pair_id, conversation_id=message.conversation_id)
+            known.update(restarts=True)
+
+
+def restored() -> None:
+    """The database was replaced by an older one: the numbers that were given since are not known, so every conversation
+    of ours begins anew; and of the partners' any number is the next.
+    """
+    OrderedConversation.objects.update(restarts=True)
+
+
+# A sender repeats what is missing within minutes; after that a person should ask.
+GAP = timedelta(minutes=10)
+# A sender that goes on after so long a silence begins anew, or fills the gap that its old number leaves.
+_KEPT = timedelta(days=60)
+_AT_ONCE = 5000
+
+
+def watch(now: datetime) -> int:
+    """Opens and ends the incidents of pairs on which something waits for its turn for too long, and forgets
+    conversations that have long been silent. Returns on how many pairs something waits.
+    """
+    late = OrderedConversation.objects.filter(gap_since__lt=now - GAP).order_by("gap_since")
+    oldest = {found.pair_id: found for found in reversed(late[:_AT_ONCE])}
+    told = Incident.objects.filter(cause=_CAUSE).exclude(state=IncidentState.RESOLVED)
+    known = set(told.values_list("pair_id", flat=True))
+    for pair_id in sorted(oldest.keys() - known | {key for key in known - oldest.keys() if key is not None}):
+        _tell(pair_id, oldest.get(pair_id), now)
+    old = OrderedConversation.objects.filter(changed_at__lt=now - _KEPT, gap_since=None)
+    OrderedConversation.objects.filter(pk__in=old.values("pk")[:_AT_ONCE]).delete()
+    return len(oldest)
+
+
+_CAUSE = "order_gap"
+
+
+def _tell(pair_id: uuid.UUID, waits: OrderedConversation | None, now: datetime) -> None:
+    with transaction.atomic():
+        pair = Pair.locked([pair_id])[pair_id]
+        if waits is None:
+            said = "What was missing has come."
+            written = incidents.incidents_resolve_for_pair(
+                pair=pair, now=now, by="system", resolution=said, causes=(_CAUSE,)
+            )
+        else:
+            expected = 0 if waits.number is None else waits.number + 1
+            detail = (
+                f"Conversation {waits.conversation_id} waits for number {expected} since "
+                f"{waits.gap_since:%Y-%m-%d %H:%M:%S} UTC."
+            )
+            _, written = incidents.incident_open(pair=pair, cause=_CAUSE, now=now, detail=detail)
+        events.write(written)

@@ -1,0 +1,92 @@
+"""Turns a stored message into an ebXML 2.0 message, and says what goes with it to the partner's server."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
+
+from messaging.engine import preparing
+from messaging.models import Message, Payload
+from messaging.protocol.codecs import ebms2
+from messaging.protocol.codecs.ebms2_lexical import SOAP_ACTION, VERSION, escaped_reference, has_scheme
+from messaging.protocol.codecs.entity_file import name_of
+from messaging.protocol.envelope import (
+    AckRequest,
+    DocumentReference,
+    Ebms2,
+    Envelope,
+    MessageOrder,
+    MessageType,
+    PayloadPart,
+    Semantics,
+    Sought,
+    Wire,
+)
+from partners.choices import SyncReply
+from partners.terms import Terms
+
+HEADERS = (("SOAPAction", SOAP_ACTION),)
+# An answer with signatures repeats a digest for each document.
+ANSWER_BYTES = 512 * 1024
+_NO_URI = "string"  # the type of what is no URI: without one it has to be a URI (3.1.1.1, 3.1.4.1)
+
+
+def write(
+    message: Message, payloads: Sequence[Payload], contents: Sequence[bytes | Sought], terms: Terms, now: datetime
+) -> Wire:
+    """The message in its place. Raises EncodeError, storage.PayloadMissing."""
+    return ebms2.encode(_envelope(message, payloads, contents, terms))
+
+
+def _envelope(
+    message: Message, payloads: Sequence[Payload], contents: Sequence[bytes | Sought], terms: Terms
+) -> Envelope:
+    who = preparing.ends(message, terms)
+    order = None
+    if message.order_number is not None:
+        order = MessageOrder(message.order_number, reset=message.order_number == 0)
+    return Envelope(
+        message_type=MessageType.NORMAL,
+        message_id=message.message_id,
+        timestamp=message.created_at,
+        from_parties=who.from_parties,
+        to_parties=who.to_parties,
+        agreement_id=who.agreement_id,
+        conversation_id=message.conversation_id,
+        service=message.service,
+        action=message.action,
+        semantics=Semantics(message.semantics),
+        routing=(),
+        ref_to_message_id=message.ref_to_message_id,
+        document_id=message.document_id,
+        manifest=tuple(
+            DocumentReference(
+                label="", document_id=f"cid:{escaped_reference(payload.content_id)}", description=payload.label
+            )
+            for payload in payloads
+        ),
+        payloads=tuple(
+            PayloadPart(payload.content_id, payload.content_type, content, payload.filename)
+            for payload, content in zip(payloads, contents, strict=True)
+        ),
+        version=VERSION,
+        ebms=Ebms2(
+            service_type="" if has_scheme(message.service) else _NO_URI,
+            time_to_live=message.expires_at,
+            duplicate_elimination=message.semantics != Semantics.BEST_EFFORT,
+            ack_requests=(AckRequest(),) if message.semantics == Semantics.ONCE_AND_ONLY_ONCE else (),
+            sync_reply=terms.sync_reply != SyncReply.NONE,
+            order=order,
+        ),
+    )
+
+
+def fields(message: Message, terms: Terms) -> dict[str, Any]:
+    """Fields of the Parcel of a message, beside those that come of its agreement."""
+    return {
+        "name": name_of("message", message.message_id),
+        "headers": HEADERS,
+        "answer_bytes": ANSWER_BYTES,
+        "not_after": message.expires_at,
+    }

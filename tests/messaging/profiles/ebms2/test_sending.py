@@ -1,0 +1,267 @@
+"""What we send as ebXML 2.0: several in flight, retries, what the partner says of them, and the end of their time."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+
+from messaging.choices import MessageState, SignalState
+from messaging.journal.audit import Actor
+from messaging.models import Incident, Message, Signal
+from messaging.pairs.services.operating import pair_resume, pair_skip_head
+from messaging.protocol.errors import ErrorCode, Severity
+from messaging.transports import Receipt
+from rmhub.clock import FrozenClock
+from tests.messaging.factories import LOST, REFUSED, TAKEN, Link, link, submit, work
+from tests.messaging.profiles.ebms2.partner import decoded, ebms2_side, responding
+
+pytestmark = pytest.mark.django_db
+REASON = "The partner says that they are back."
+ACTOR = Actor("ann")
+
+
+def state(message: Message) -> str:
+    return Message.objects.get(pk=message.pk).state
+
+
+def test_a_message_asks_for_an_acknowledgement_and_is_done_when_that_comes() -> None:
+    partner = ebms2_side()
+    message = submit(partner)
+    with link() as wire:
+        work()
+    sent = decoded(wire.last)
+    assert sent.ebms is not None
+    assert (sent.ebms.duplicate_elimination, len(sent.ebms.ack_requests), sent.ebms.order) == (True, 1, None)
+    assert dict(wire.last.headers)["SOAPAction"] == '"ebXML"'
+    assert state(message) == MessageState.AWAITING_ACK
+    assert partner.bring(partner.acknowledging(wire.last)).status == 204
+    assert state(message) == MessageState.DELIVERED
+    assert partner.outbound.out_now == 0
+    assert Signal.objects.get(about=message).state == SignalState.MATCHED
+
+
+def test_several_are_in_flight_at_once_up_to_the_limit() -> None:
+    partner = ebms2_side(max_in_flight=3)
+    for _ in range(5):
+        submit(partner)
+    with link() as wire:
+        work()
+    assert (len(wire.parcels), partner.outbound.out_now, partner.outbound.queued) == (3, 3, 2)
+    with link() as later:
+        partner.bring(partner.acknowledging(wire.parcels[1]))
+        work()
+    assert len(later.parcels) == 1
+
+
+def test_what_nobody_acknowledges_goes_out_again_with_the_same_octets(clock: FrozenClock) -> None:
+    partner = ebms2_side(retry_interval=60)
+    message = submit(partner)
+    with link() as wire:
+        work()
+        clock.move(59)
+        work()
+        assert len(wire.parcels) == 1
+        clock.move(2)
+        work()
+    assert len(wire.parcels) == 2
+    assert wire.parcels[0].octets == wire.parcels[1].octets
+    assert state(message) == MessageState.AWAITING_ACK
+
+
+@pytest.mark.parametrize("outcome", [TAKEN, LOST, REFUSED], ids=["taken", "lost", "refused"])
+def test_after_the_last_retry_the_pair_is_suspended_and_a_resume_gives_a_new_budget(
+    outcome: Receipt, clock: FrozenClock
+) -> None:
+    partner = ebms2_side(retries=1, retry_interval=60)
+    message = submit(partner)
+    with link(outcome) as wire:
+        for _ in range(4):
+            work()
+            clock.move(61)
+    assert len(wire.parcels) == 2
+    pair = partner.outbound
+    assert (pair.flow, pair.out_now) == ("suspended", 1)
+    assert Incident.objects.filter(pair=pair).exists()
+    pair_resume(pair_id=pair.pk, actor=ACTOR, reason=REASON)
+    with link() as wire:
+        work()
+        clock.move(61)
+        work()
+        partner.bring(partner.acknowledging(wire.last))
+    assert len(wire.parcels) == 2
+    assert state(message) == MessageState.DELIVERED
+
+
+def test_an_attempt_that_was_not_made_uses_no_retry(clock: FrozenClock) -> None:
+    partner = ebms2_side(retries=1, retry_interval=60)
+    message = submit(partner)
+    with link(Receipt(ok=False, cause="circuit_open", detail="Left alone.")):
+        for _ in range(4):
+            work()
+            clock.move(61)
+    assert partner.outbound.flow == "idle"
+    with link() as wire:
+        work()
+        partner.bring(partner.acknowledging(wire.last))
+    assert state(message) == MessageState.DELIVERED
+
+
+def test_an_acknowledgement_in_the_response_counts() -> None:
+    partner = ebms2_side(sync_reply="mshSignalsOnly")
+    message = submit(partner)
+    with link(lambda parcel: responding(partner.acknowledging(parcel))) as wire:
+        work()
+    sent = decoded(wire.last)
+    assert sent.ebms is not None
+    assert sent.ebms.sync_reply
+    assert state(message) == MessageState.DELIVERED
+    assert Signal.objects.get(about=message).state == SignalState.MATCHED
+
+
+def test_an_error_about_the_agreement_stops_the_pair_and_one_about_the_message_only_that() -> None:
+    partner = ebms2_side()
+    bad, good = submit(partner), submit(partner)
+    with link() as wire:
+        work()
+    first, second = sorted(wire.parcels, key=lambda parcel: decoded(parcel).message_id != bad.message_id)
+    partner.bring(partner.refusing(first, ErrorCode.MIME_PROBLEM))
+    assert (state(bad), partner.outbound.flow) == (MessageState.FAILED, "idle")
+    partner.bring(partner.refusing(second, ErrorCode.SECURITY_FAILURE))
+    assert (state(good), partner.outbound.flow) == (MessageState.RETRYING, "suspended")
+    assert partner.outbound.cause == "ebms_error_security_failure"
+
+
+def test_a_warning_moves_nothing() -> None:
+    partner = ebms2_side()
+    message = submit(partner)
+    with link() as wire:
+        work()
+    partner.bring(partner.refusing(wire.last, severity=Severity.WARNING))
+    assert state(message) == MessageState.AWAITING_ACK
+
+
+def test_a_message_is_never_sent_after_its_partner_may_have_forgotten_its_id(clock: FrozenClock) -> None:
+    """The second trap of a resume: a copy that comes after the PersistDuration would be delivered twice."""
+    partner = ebms2_side(retries=1, retry_interval=60, partner_window=600)
+    message = submit(partner)
+    with link() as wire:
+        for _ in range(4):
+            work()
+            clock.move(61)
+        clock.move(600)
+        pair_resume(pair_id=partner.outbound.pk, actor=ACTOR, reason=REASON)
+        sent = len(wire.parcels)
+        work()
+    assert len(wire.parcels) == sent
+    assert state(message) == MessageState.IN_DOUBT
+    assert partner.outbound.out_now == 0
+
+
+def test_a_message_is_never_sent_after_its_time_to_live(clock: FrozenClock) -> None:
+    """The first trap of a resume: the partner would refuse it, and may have taken an earlier copy."""
+    partner = ebms2_side(retries=1, retry_interval=60, time_to_live=300)
+    message = submit(partner)
+    with link() as wire:
+        for _ in range(4):
+            work()
+            clock.move(61)
+        sent = decoded(wire.last)
+        assert sent.ebms is not None
+        assert sent.ebms.time_to_live == message.created_at + timedelta(seconds=300)
+        clock.move(300)
+        pair_resume(pair_id=partner.outbound.pk, actor=ACTOR, reason=REASON)
+        work()
+    assert len(wire.parcels) == 2
+    assert state(message) == MessageState.IN_DOUBT
+
+
+def test_a_message_that_never_reached_the_partner_is_failed_and_not_in_doubt(clock: FrozenClock) -> None:
+    partner = ebms2_side(retries=0, retry_interval=60, time_to_live=300)
+    message = submit(partner)
+    with link(REFUSED):
+        work()
+        clock.move(301)
+        work()
+    stored = Message.objects.get(pk=message.pk)
+    assert (stored.state, stored.cause) == (MessageState.FAILED, "never_sent")
+
+
+def test_what_expires_in_the_queue_is_a_dead_letter_and_the_next_goes_out(clock: FrozenClock) -> None:
+    partner = ebms2_side(time_to_live=300)
+    old = submit(partner)
+    clock.move(301)
+    new = submit(partner)
+    with link() as wire:
+        work()
+    assert [decoded(parcel).message_id for parcel in wire.parcels] == [new.message_id]
+    assert state(old) == MessageState.FAILED
+
+
+def test_a_late_acknowledgement_settles_what_is_in_doubt(clock: FrozenClock) -> None:
+    partner = ebms2_side(retries=0, retry_interval=60, partner_window=60)
+    message = submit(partner)
+    with link() as wire:
+        work()
+        clock.move(62)
+        work()
+    assert state(message) == MessageState.IN_DOUBT
+    partner.bring(partner.acknowledging(wire.last))
+    assert state(message) == MessageState.DELIVERED
+
+
+def test_ordered_messages_have_numbers_of_their_conversation() -> None:
+    """Nothing follows a beginning that is not acknowledged; then several of a conversation are in flight."""
+    partner = ebms2_side(message_order=True)
+    for conversation in ("one", "two", "one", "one", "two"):
+        submit(partner, conversation_id=conversation)
+    with link() as wire:
+        work()
+        assert places(wire) == [("one", 0, True), ("two", 0, True)]
+        partner.bring(partner.acknowledging(wire.parcels[0]))
+        work()
+        assert places(wire)[2:] == [("one", 1, False), ("one", 2, False)]
+        partner.bring(partner.acknowledging(wire.parcels[1]))
+        work()
+    assert places(wire)[4:] == [("two", 1, False)]
+
+
+def places(wire: Link) -> list[tuple[str, int, bool]]:
+    """Conversation, number and Reset of everything that went out."""
+    found = []
+    for parcel in wire.parcels:
+        sent = decoded(parcel)
+        assert sent.ebms is not None
+        assert sent.ebms.order is not None
+        found.append((sent.conversation_id, sent.ebms.order.sequence_number, sent.ebms.order.reset))
+    return found
+
+
+def test_after_a_skipped_message_its_conversation_begins_anew(clock: FrozenClock) -> None:
+    partner = ebms2_side(message_order=True, max_in_flight=1)
+    first, second = submit(partner, conversation_id="c"), submit(partner, conversation_id="c")
+    with link() as wire:
+        work()
+        partner.bring(partner.acknowledging(wire.last))
+        clock.move(1)
+        work()
+        pair_skip_head(pair_id=partner.outbound.pk, actor=ACTOR, reason=REASON + " Skip it.")
+        third = submit(partner, conversation_id="c")
+        work()
+    assert (state(first), state(second)) == (MessageState.DELIVERED, MessageState.SKIPPED)
+    sent = decoded(wire.last)
+    assert sent.ebms is not None
+    assert sent.ebms.order is not None
+    assert (sent.message_id, sent.ebms.order.sequence_number, sent.ebms.order.reset) == (third.message_id, 0, True)
+
+
+def test_an_unreliable_message_is_sent_once() -> None:
+    partner = ebms2_side(semantics="BestEffort", retries=0)
+    message = submit(partner)
+    with link() as wire:
+        work()
+        work()
+    sent = decoded(wire.last)
+    assert sent.ebms is not None
+    assert (len(wire.parcels), sent.ebms.ack_requests, sent.ebms.duplicate_elimination) == (1, (), False)
+    assert state(message) == MessageState.SENT
