@@ -144,8 +144,8 @@ class Consequence:
 
 UNCONFIRMED = "unconfirmed"  # cause of a message whose final acknowledgement never came (M36)
 
-# Where a final acknowledgement still changes something. FAILED: its pair is suspended.
-_IN_FLIGHT = frozenset({State.SENDING, State.AWAITING_ACK, State.RETRYING, State.FAILED})
+# Where a final acknowledgement still changes something. What has failed is refused already, or never went out.
+_IN_FLIGHT = frozenset({State.SENDING, State.AWAITING_ACK, State.RETRYING})
 _UNSETTLED = frozenset({*_IN_FLIGHT, State.CONFIRMING, State.IN_DOUBT})
 
 

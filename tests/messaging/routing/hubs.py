@@ -24,8 +24,10 @@ from messaging.entrance import authentication
 from messaging.entrance.refusals import Arrival
 from messaging.journal.audit import Actor
 from messaging.models import Message, Pair, Route
+from messaging.profiles.ebms2 import receiving as ebms2
 from messaging.profiles.repeatable import exchanging
 from messaging.profiles.repeatable.reading import Request
+from messaging.protocol.envelope import DEFAULT_LIMITS
 from messaging.routing.services import routes
 from messaging.transports import Parcel, Receipt
 from messaging.transports.http import status_cause
@@ -248,6 +250,12 @@ def _enter(parcel: Parcel) -> Receipt:
         status, headers, body = answer.status, tuple(answer.headers), answer.body
     elif path.startswith("/streams"):
         status = streams.brought(Arrival(parcel.content_type, parcel.octets, presented)).status
+    elif path.startswith("/ebms2/"):
+        entered = authentication.enter(presented, "")
+        assert entered.principal is not None
+        arrival = Arrival(parcel.content_type, parcel.octets, presented)
+        said_back = ebms2.receive(arrival, limits=DEFAULT_LIMITS, principal=entered.principal)
+        status, body = said_back.status, said_back.body
     else:
         status = brought(Arrival(parcel.content_type, parcel.octets, presented))
     ok = 200 <= status < 300

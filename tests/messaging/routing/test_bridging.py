@@ -103,6 +103,65 @@ def test_every_document_is_executed_once_under_duplication_at_each_hop(
                 assert sum(message.copies for message in hub.received()) >= len(ids)
 
 
+ROADS = {"ebxml": "msh", "ebms2": "ebms2/msh", "stream": "streams", "repeatable": "exchange/{}/"}
+
+
+@pytest.mark.parametrize("onward", ROADS)
+@pytest.mark.parametrize("came", ROADS)
+def test_whatever_it_comes_by_and_leaves_by_a_document_is_executed_once(
+    time: FrozenClock, monkeypatch: pytest.MonkeyPatch, settings: object, came: str, onward: str
+) -> None:
+    """Each hop repeats everything, and each third answer is lost."""
+    monkeypatch.setattr(replies, "jitter", lambda: 1.0)
+    settings.RMHUB_STREAM_HOLD_MS = 0  # type: ignore[attr-defined]
+
+    def ends(sender: str, receiver: str, profile: str, tpa_id: str) -> dict[str, str]:
+        return {
+            "ours": uri(sender, "exchange/out" if profile == "repeatable" else ROADS[profile]),
+            "theirs": uri(receiver, ROADS[profile].format(tpa_id)),
+            "profile": profile,
+        }
+
+    def back(way: dict[str, str]) -> dict[str, str]:
+        return {"ours": way["theirs"], "theirs": way["ours"], "profile": way["profile"]}
+
+    end = "B" if onward == "repeatable" else "A"
+    first, second = ends("A", "B", came, "tpa:B-A"), ends("B", "C", onward, "tpa:A-C")
+    patient: dict[str, int] = {"timeout": 60, "retries": 20, "retry_interval": 60}
+    with network("ABC") as net:
+        with net["A"] as a:
+            a.agrees("C", "tpa:A-C", hop="B", **first, **(patient if came in ("ebxml", "ebms2") else {}))
+        with net["B"] as b:
+            b.agrees("A", "tpa:B-A", **back(first))
+            b.routes_to("C", b.agrees("C", "tpa:B-C", **second), min_retry_secs=40)
+            remembering_since(T.replace(month=1))
+        with net["C"] as c:
+            # Requests name no agreement: what came by them is under the one that B has with C.
+            known = ("B", "tpa:B-C") if came == "repeatable" and onward != "repeatable" else (end, "tpa:A-C")
+            c.agrees(*known, hop="B", **back(second))
+            remembering_since(T.replace(month=1))
+            Trigger.objects.create(name="orders", kind="pull", documents=[])
+            subscriptions.current.forget()
+        join(net["A"], net["B"])
+        join(net["B"], net["C"])
+        turns = iter(range(10_000))
+        net.faults = lambda sender, receiver, parcel: [True, next(turns) % 3 > 0]
+        with net["A"]:
+            sent = [submit(b"<Order n='%d'/>" % number, "tpa:A-C", conversation_id=f"c{number}") for number in range(3)]
+        for _ in range(30):
+            net.work()
+            if all(set(states(net[name])) == {"delivered"} for name in "AB"):
+                break
+            time.move(61)
+        assert [set(states(net[name])) for name in "AB"] == [{"delivered"}, {"delivered"}]
+        with net["C"] as c:
+            got = c.received()
+            assert sorted(one.message_id for one in got) == sorted(one.message_id for one in sent)
+            assert Delivery.objects.count() == len(sent)
+            assert {(one.service, one.action) for one in got} == {(SERVICE, "NewOrder")}
+            assert {one.conversation_id for one in got} == {one.conversation_id for one in sent}
+
+
 def test_the_stream_carries_whose_a_message_is_and_for_whom(chain: Network, time: FrozenClock) -> None:
     with chain["A"]:
         message = submit(b"<Order/>", "tpa:A-D")

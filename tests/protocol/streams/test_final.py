@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from messaging.protocol.messages import State
+from messaging.protocol.messages import STREAM, Happened, State, move_stream
 from messaging.protocol.streams.acceptance import Arrival, Incoming, decide
 from messaging.protocol.streams.final import (
     ACK_RECEIVE,
@@ -68,7 +68,16 @@ def test_m35_taken_by_the_application_is_the_end(state: State) -> None:
     assert consequence(ACK_RECEIVE, state) == Consequence(State.DELIVERED)
 
 
-@pytest.mark.parametrize("state", [State.DELIVERED, State.SKIPPED, State.CANCELLED, State.QUEUED])
+@pytest.mark.parametrize("state", STREAM)
+@pytest.mark.parametrize("code", [*CLASSES, 0x80FE])
+def test_what_a_final_acknowledgement_changes_is_a_move_of_the_table(code: int, state: State) -> None:
+    outcome = consequence(code, state)
+    if outcome is not None:
+        happened = Happened.ACKNOWLEDGED if outcome.state is State.DELIVERED else Happened.GAVE_UP
+        assert move_stream(state, happened) is outcome.state
+
+
+@pytest.mark.parametrize("state", [State.DELIVERED, State.SKIPPED, State.CANCELLED, State.QUEUED, State.FAILED])
 def test_m35_what_has_ended_stays_as_it_is(state: State) -> None:
     assert consequence(ACK_RECEIVE, state) is None
     assert consequence(0x8000, state) is None
