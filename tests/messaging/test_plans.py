@@ -57,6 +57,7 @@ from tests.messaging.deliveries import test_plans as of_deliveries
 from tests.messaging.engine import test_plans as of_engine
 from tests.messaging.factories import LOST, REFUSED, link, partner_side, submit, work
 from tests.messaging.full_store import BIG, alone, fill, multiply, told
+from tests.messaging.profiles.ebms2 import test_plans as of_ebms2
 from tests.messaging.profiles.repeatable import test_plans as of_requests
 from tests.messaging.profiles.stream import test_plans as of_streams
 from tests.messaging.profiles.wsat.kit import Place, peer
@@ -71,7 +72,7 @@ SORTS = {"s.state = 'held' AND s.owed > 0 ORDER BY s.id": "what waits for the me
 PLANS = Plans([model._meta.db_table for model in (*BIG, *MORE)], SORTS)
 
 # Rooms whose statements are explained in another test.
-SHOWN = (*of_engine.ROOMS, *of_deliveries.ROOMS, *of_requests.ROOMS, *of_streams.ROOMS)
+SHOWN = (*of_engine.ROOMS, *of_deliveries.ROOMS, *of_requests.ROOMS, *of_streams.ROOMS, *of_ebms2.ROOMS)
 # Rooms whose statements no message waits for, and what they do.
 BESIDE = {
     "messaging/archive": "takes what is finished out of the store, some hundred at a time, by ids that it was given",

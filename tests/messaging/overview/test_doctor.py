@@ -196,11 +196,11 @@ def test_migrations_that_are_missing_or_of_a_newer_hub() -> None:
         cursor.execute("INSERT INTO django_migrations (app, name, applied) VALUES ('messaging', '0099_later', now())")
         try:
             assert "messaging.0099_later" in found("migrations")[State.FAILED]
-            cursor.execute("UPDATE django_migrations SET name = '0001_was' WHERE app = 'partners'")
+            cursor.execute("UPDATE django_migrations SET name = name || '_was' WHERE app = 'partners'")
             assert "manage.py migrate" in found("migrations")[State.FAILED]
         finally:
             cursor.execute("DELETE FROM django_migrations WHERE name = '0099_later'")
-            cursor.execute("UPDATE django_migrations SET name = '0001_initial' WHERE app = 'partners'")
+            cursor.execute("UPDATE django_migrations SET name = replace(name, '_was', '') WHERE app = 'partners'")
 
 
 @pytest.mark.parametrize(("seconds", "state"), [(0, State.OK), (5, State.WARNING), (-60, State.FAILED)])

@@ -120,18 +120,18 @@ def test_a_crash_between_commit_and_mark_reads_it_twice_and_stores_it_once(
     with relaying() as relay:
         partner = mail_partner(relay)
         box.add(mails(partner, 1)[0])
-        taken = mail_service.receive
+        taken = mail_service.ebxml.receive
 
         def dies(*arguments: object, **named: object) -> int:
             taken(*arguments, **named)  # type: ignore[arg-type]
             raise SystemExit("killed")
 
-        monkeypatch.setattr(mail_service, "receive", dies)
+        monkeypatch.setattr(mail_service.ebxml, "receive", dies)
         with pytest.raises(SystemExit):
             look(box)
         assert Message.objects.count() == 1
         assert box.flags == {1: set()}
-        monkeypatch.setattr(mail_service, "receive", taken)
+        monkeypatch.setattr(mail_service.ebxml, "receive", taken)
         assert look(box).taken == 1
         work()
         work()
