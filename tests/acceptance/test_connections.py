@@ -170,11 +170,13 @@ WHERE datname = %s AND application_name LIKE 'rmhub a _%%' GROUP BY 1
 def test_x23_at_the_limit_of_the_server_work_waits_health_says_so_and_nothing_is_lost(scene: Scene) -> None:
     """One session for all processes of a hub, so that some have none: as after a restart among greedy neighbours."""
     url, before = scene.database_urls["a"], scene.stored("a")
-    with scene.exchanging(160) as left:
+    with ExitStack() as work:
+        work.enter_context(scene.exchanging(80))
         eventually(lambda: scene.stored("a") > before, PATIENCE)
         with _limited(url, 1):
+            # However fast the first ones went: these come while there are too few.
+            work.enter_context(scene.exchanging(80))
             part = eventually(lambda: _trouble(scene.stage.buyer), PATIENCE)
-            assert left(), "nothing was on its way: the test shows too little"
     assert part["detail"] == FULL and part["since"]
     scene.ends_well()
     eventually(lambda: _health(scene.stage.buyer)[1].get("status") == "ok", PATIENCE)
