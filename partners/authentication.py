@@ -52,6 +52,7 @@ class Held:
     revoked_at: datetime | None
     secret_hash: str = field(repr=False)
     secret_encrypted: bytes = field(repr=False)
+    certificate: str = field(default="", repr=False)  # PEM; only of what signs
 
     def valid(self, now: datetime) -> bool:
         """Whether it counts at `now`: from `valid_from` on, up to and without `valid_until`, not once revoked."""
@@ -76,8 +77,10 @@ class Credentials:
                 index, name = self._by_username, credential.username
             elif credential.kind == CredentialKind.BEARER:
                 index, name = self._by_id, credential.id.hex
-            else:
+            elif credential.kind == CredentialKind.CERTIFICATE:
                 index, name = self._by_fingerprint, credential.fingerprint
+            else:
+                continue  # with what signs messages nobody is let in
             index[name] = (*index.get(name, ()), credential)
         # A wrong password costs this many hashes for every user name, so that time does not tell which ones exist.
         self._rounds = max(map(len, self._by_username.values()), default=1)

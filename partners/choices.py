@@ -68,6 +68,24 @@ class SyncReply(models.TextChoices):
 
     NONE = "none", _("Nothing: answers come later")
     SIGNALS = "mshSignalsOnly", _("Acknowledgements and errors")
+    SIGNALS_AND_RESPONSE = "signalsAndResponse", _("Acknowledgements, errors and the application's response")
+    RESPONSE = "responseOnly", _("The application's response")
+
+
+class Signatures(models.TextChoices):
+    """What both sides sign (ebXML Messaging 2.0, 4.1; non-repudiation of a CPA 2.0)."""
+
+    NONE = "none", _("Nothing")
+    MESSAGES = "messages", _("Messages")
+    RECEIPTS = "receipts", _("Messages and acknowledgements")
+
+
+class SignatureAlgorithm(models.TextChoices):
+    """With what; the digests follow it."""
+
+    RSA_SHA256 = "rsa-sha256", _("RSA with SHA-256")
+    ECDSA_SHA256 = "ecdsa-sha256", _("ECDSA with SHA-256")
+    RSA_SHA1 = "rsa-sha1", _("RSA with SHA-1 (weak)")
 
 
 class VersionState(models.TextChoices):
@@ -97,6 +115,7 @@ class CredentialKind(models.TextChoices):
     BEARER = "bearer", _("Bearer token")
     CERTIFICATE = "certificate", _("Client certificate (SHA-256 fingerprint)")
     SSH_KEY = "ssh_key", _("SSH private key")
+    SIGNING = "signing", _("Certificate for signatures")
 
 
 class PollerKind(models.TextChoices):

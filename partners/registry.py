@@ -17,7 +17,9 @@ from dataclasses import fields
 from datetime import datetime
 from typing import Any
 
-from django.db.models import Q
+from cryptography import x509
+from cryptography.hazmat.primitives.serialization import Encoding
+from django.db.models import Case, F, Q, Value, When
 
 from partners import authentication, secrets
 from partners.addresses import normalise_uri
@@ -85,6 +87,7 @@ class Registry:
         "_headers",
         "_inbound",
         "_outbound",
+        "_signers",
         "_versions",
         "revision",
     )
@@ -103,8 +106,11 @@ class Registry:
         inbound: list[Held] = []
         self._outbound: dict[uuid.UUID, list[Held]] = {}
         self._certificates: dict[uuid.UUID, list[Held]] = {}
+        self._signers: dict[tuple[uuid.UUID, str], list[Held]] = {}
         for credential in credentials:
-            if credential.direction == CredentialDirection.INBOUND:
+            if credential.kind == CredentialKind.SIGNING:
+                self._signers.setdefault((credential.party_id, credential.direction), []).append(credential)
+            elif credential.direction == CredentialDirection.INBOUND:
                 inbound.append(credential)
             elif credential.kind == CredentialKind.CERTIFICATE:
                 self._certificates.setdefault(credential.party_id, []).append(credential)
@@ -168,7 +174,21 @@ class Registry:
 
         Raises SecretUnreadable when that one cannot be decrypted.
         """
-        for credential in self._certificates.get(partner_id, ()):
+        return self._own(self._certificates.get(partner_id, ()), now)
+
+    def signing_certificate(self, partner_id: uuid.UUID, now: datetime) -> str:
+        """Our certificate with its private key (PEM), with which messages to this partner are signed: the newest valid
+        one, "" without. Raises SecretUnreadable when that one cannot be decrypted.
+        """
+        return self._own(self._signers.get((partner_id, CredentialDirection.OUTBOUND), ()), now)
+
+    def signers(self, partner_id: uuid.UUID, now: datetime) -> list[bytes]:
+        """The certificates (DER) with which this partner may sign: all that are valid, as one follows another."""
+        held = self._signers.get((partner_id, CredentialDirection.INBOUND), ())
+        return [der_of(one.certificate) for one in held if one.valid(now)]
+
+    def _own(self, held: Iterable[Held], now: datetime) -> str:
+        for credential in held:
             if credential.valid(now):
                 pem = self._headers.get(credential.id)
                 if pem is None:
@@ -268,7 +288,7 @@ def _credentials() -> list[Held]:
             party__archived_at__isnull=True,
         )
         .order_by("-created_at", "-id")
-        .values_list(*_HELD)
+        .values_list(*_HELD, Case(When(kind=CredentialKind.SIGNING, then=F("certificate")), default=Value("")))
     )
     return [Held(*row) for row in rows]
 
@@ -311,6 +331,11 @@ def _with_addresses(row: dict[str, Any]) -> dict[str, Any]:
     row["partner_error_address"] = row["partner_error_address"] or (address if same else row["partner_error_uri"])
     row["partner_address"] = address
     return row
+
+
+def der_of(pem: str) -> bytes:
+    """The first certificate of a PEM text, in DER."""
+    return x509.load_pem_x509_certificate(pem.encode()).public_bytes(Encoding.DER)
 
 
 def _header(credential: Held) -> str:

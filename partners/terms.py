@@ -138,6 +138,10 @@ class Terms:
     # ebXML Messaging 2.0
     sync_reply: str
     message_order: bool
+    own_role: str
+    partner_role: str
+    signatures: str
+    signature_algorithm: str
     # service level: limits in seconds, 0 = no target; shares in per cent of a calendar month
     acknowledged_within: int
     acknowledged_percent: float

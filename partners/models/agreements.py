@@ -14,6 +14,8 @@ from partners.choices import (
     Profile,
     Semantics,
     ServiceDirection,
+    SignatureAlgorithm,
+    Signatures,
     SoapVersion,
     SyncReply,
     VersionState,
@@ -210,6 +212,35 @@ class AgreementVersion(models.Model):
         help_text=gettext_lazy(
             "Messages of a conversation have numbers, and are handed on in that order (MessageOrder)."
         ),
+    )
+    own_role = models.CharField(
+        gettext_lazy("our role"),
+        max_length=255,
+        blank=True,
+        default="",
+        db_default="",
+        help_text=gettext_lazy(
+            "As the process of the agreement names it (Role), such as Buyer; empty: none is written."
+        ),
+    )
+    partner_role = models.CharField(
+        gettext_lazy("partner's role"), max_length=255, blank=True, default="", db_default=""
+    )
+    signatures = models.CharField(
+        gettext_lazy("what is signed"),
+        max_length=10,
+        choices=Signatures,
+        default=Signatures.NONE,
+        db_default=Signatures.NONE.value,
+        help_text=gettext_lazy("By both sides. A signed acknowledgement is proof of what was received."),
+    )
+    signature_algorithm = models.CharField(
+        gettext_lazy("signed with"),
+        max_length=14,
+        choices=SignatureAlgorithm,
+        default=SignatureAlgorithm.RSA_SHA256,
+        db_default=SignatureAlgorithm.RSA_SHA256.value,
+        help_text=gettext_lazy("Choose SHA-1 only for a partner that can do nothing else."),
     )
     # Service level (docs/service-levels.md). Nothing waits for these times, and nothing is sent because of them.
     acknowledged_within = Seconds(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from django.utils.translation import ngettext
 
-from partners.choices import SyncReply
+from partners.choices import SignatureAlgorithm, Signatures, SyncReply
 from partners.fields import duration
 from partners.models import DAY
 from partners.rules.common import (
@@ -108,6 +108,25 @@ _RULES: tuple[Rule, ...] = (
         lambda v: v.sync_reply != SyncReply.NONE and not is_http(v),
         gettext_lazy("Only HTTP has a response: have nothing in it, or choose endpoints that speak HTTP."),
     ),
+    Rule(
+        "signature_algorithm",
+        "signature_weak",
+        Level.WARNING,
+        lambda v: v.signatures != Signatures.NONE and v.signature_algorithm == SignatureAlgorithm.RSA_SHA1,
+        gettext_lazy(
+            "Signatures with SHA-1 can be forged by who has the means: agree on SHA-256 with the partner if you can."
+        ),
+    ),
+    Rule(
+        "signatures",
+        "receipts_without_acknowledgements",
+        Level.ERROR,
+        lambda v: v.signatures == Signatures.RECEIPTS and not reliable(v),
+        gettext_lazy(
+            "Only messages that are acknowledged have signed acknowledgements: set the semantics to "
+            "OnceAndOnlyOnce, or sign messages alone."
+        ),
+    ),
     MEMORY_WINDOW_UNUSED,
 )
 
@@ -115,7 +134,7 @@ EBMS2 = Settings(
     names=DOCUMENTS
     | {
         *("retries", "retry_interval", "detect_repeats", "partner_window", "time_to_live", "max_in_flight"),
-        *("sync_reply", "message_order"),
+        *("sync_reply", "message_order", "own_role", "partner_role", "signatures", "signature_algorithm"),
     },
     rules=(*COMMON, *_RULES, *TARGETS),
     defaults={"retries": 3, "retry_interval": 300, "partner_window": DAY, "time_to_live": 0},

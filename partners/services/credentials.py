@@ -46,6 +46,7 @@ def credential_issue(
     Basic: `username`, and `secret` or one that is made up; the text is the password.
     Bearer: the text is the whole token, `<credential id>.<secret>`. Certificate:
     `fingerprint` (SHA-256) or the `certificate` itself (PEM), which says when it ends; the text is empty.
+    Signing: the `certificate` with which the partner signs messages; nobody is let in with it.
     Others of the party stay valid.
     Raises InvalidInput.
     """
@@ -63,10 +64,10 @@ def credential_issue(
             raise InvalidInput(
                 {"kind": [_("With an SSH key the hub logs in at a partner's: store it as one that we show.")]}
             )
-        if kind == CredentialKind.CERTIFICATE:
-            if certificate.strip():
+        if kind in (CredentialKind.CERTIFICATE, CredentialKind.SIGNING):
+            if certificate.strip() or kind == CredentialKind.SIGNING:
                 fingerprint = _take_certificate(credential, certificate)
-            credential.fingerprint = _checked_fingerprint(fingerprint)
+            credential.fingerprint = _checked_fingerprint(fingerprint, credential)
             save_checked(credential)
             return credential, ""
         chosen = chance.token_urlsafe(32) if secret is None else secret
@@ -82,10 +83,10 @@ def credential_issue(
 def credential_check_inbound(*, party: Party, kind: str, username: str = "", certificate: str = "") -> None:
     """What `credential_issue` would refuse of these. Raises InvalidInput."""
     credential = Credential(party=party, direction=CredentialDirection.INBOUND, kind=kind)
-    if kind not in (CredentialKind.BASIC, CredentialKind.BEARER, CredentialKind.CERTIFICATE):
+    if kind == CredentialKind.SSH_KEY:
         raise InvalidInput({"kind": [_("A partner shows us a user name, a token or a certificate.")]})
-    if kind == CredentialKind.CERTIFICATE:
-        _checked_fingerprint(_take_certificate(credential, certificate))
+    if kind in (CredentialKind.CERTIFICATE, CredentialKind.SIGNING):
+        _checked_fingerprint(_take_certificate(credential, certificate), credential)
     if kind == CredentialKind.BASIC:
         credential.username = _checked_username(username)
         _check_username_free(credential)
@@ -106,7 +107,8 @@ def credential_store_outbound(
 
     Or the private key with which the hub logs in at the partner's file server: PEM without a passphrase; its
     fingerprint is kept to tell it by. Or our certificate with its private key (PEM, one after the other), which the
-    hub shows the partner's HTTPS servers. The newest one of its kind that is valid is used. Raises InvalidInput.
+    hub shows the partner's HTTPS servers, or with which it signs messages. The newest one of its kind that is valid is
+    used. Raises InvalidInput.
     """
     with writing():
         credential = Credential(
@@ -118,7 +120,7 @@ def credential_store_outbound(
             valid_until=valid_until,
         )
         _check_period(credential)
-        if kind == CredentialKind.CERTIFICATE:
+        if kind in (CredentialKind.CERTIFICATE, CredentialKind.SIGNING):
             try:
                 own = certificates.read_own(secret)
             except ValueError as error:
@@ -232,18 +234,24 @@ def _take_certificate(credential: Credential, text: str) -> str:
         found = certificates.read(text)
     except ValueError as error:
         raise InvalidInput({"certificate": [str(error)]}) from error
+    if not found:
+        raise InvalidInput({"certificate": [_("Paste the certificate, as PEM text.")]})
     credential.certificate = found[0].pem
     credential.valid_until = credential.valid_until or found[0].not_after
     return found[0].fingerprint
 
 
-def _checked_fingerprint(text: str) -> str:
+def _checked_fingerprint(text: str, credential: Credential) -> str:
+    """The fingerprint of a certificate by which a partner is known, or with which it signs: no other party's."""
     fingerprint = normalise_fingerprint(text)
     if fingerprint is None:
         raise InvalidInput(
             {"fingerprint": [_("A SHA-256 fingerprint has 64 hexadecimal digits; colons between them are fine.")]}
         )
-    alive = Credential.objects.filter(fingerprint=fingerprint, revoked_at__isnull=True).select_related("party").first()
+    known = Credential.objects.filter(
+        fingerprint=fingerprint, direction=credential.direction, kind=credential.kind, revoked_at__isnull=True
+    )
+    alive = known.select_related("party").first()
     if alive is not None:
         text = _("{party} has this certificate already: revoke that credential first.").format(party=alive.party)
         raise InvalidInput({"fingerprint": [text]})

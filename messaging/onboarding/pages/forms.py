@@ -41,7 +41,8 @@ INVALID = (InvalidSubmission, InvalidInput)
 REFUSED = (Stale, WrongState, PartnersWrongState)
 NUMBER = gettext_lazy("A whole number is needed here.")
 _MOST_GROUPS = 100
-_CERTIFICATE, _SSH_KEY, _BASIC = CredentialKind.CERTIFICATE, CredentialKind.SSH_KEY, CredentialKind.BASIC
+_BASIC, _SSH_KEY = CredentialKind.BASIC, CredentialKind.SSH_KEY
+_CERTIFICATE, _SIGNING = CredentialKind.CERTIFICATE, CredentialKind.SIGNING
 
 
 def refusals(error: ApplicationError | PartnersError) -> Errors:
@@ -246,8 +247,8 @@ class CredentialForm(PartnerForm):
     )
     only = {
         "username": ("kind", _BASIC, _SSH_KEY),
-        "certificate": ("kind", _CERTIFICATE),
-        "certificate_file": ("kind", _CERTIFICATE),
+        "certificate": ("kind", _CERTIFICATE, _SIGNING),
+        "certificate_file": ("kind", _CERTIFICATE, _SIGNING),
         "fingerprint": ("kind", _CERTIFICATE),
     }
     uploads = {"certificate_file": "certificate"}
@@ -262,7 +263,7 @@ class CredentialForm(PartnerForm):
     )
     certificate = forms.CharField(
         label=gettext_lazy("Their certificate"),
-        help_text=gettext_lazy("PEM text of the certificate that the partner shows us."),
+        help_text=gettext_lazy("PEM text of the certificate that the partner shows us, or signs with."),
         widget=forms.Textarea,
     )
     certificate_file = PemFile(label=gettext_lazy("… or from a file"), help_text=gettext_lazy("PEM or DER."))

@@ -67,14 +67,14 @@ class TransportForm(EndpointForm):
         "outbound_username": ("outbound_kind", CredentialKind.BASIC, CredentialKind.SSH_KEY),
         "secret": ("outbound_kind", *CredentialKind),
         "inbound_username": ("inbound_kind", CredentialKind.BASIC),
-        "inbound_certificate": ("inbound_kind", CredentialKind.CERTIFICATE),
+        "inbound_certificate": ("inbound_kind", CredentialKind.CERTIFICATE, CredentialKind.SIGNING),
     }
     outbound_kind = choice(gettext_lazy("Kind"), ((NONE, gettext_lazy("Nothing")), *CredentialKind.choices))
     outbound_username = forms.CharField(label=gettext_lazy("User name"))
     secret = forms.CharField(
         label=gettext_lazy("Password, token or key"),
         help_text=gettext_lazy(
-            "What they gave us; for a client certificate both our certificate and its private key, as PEM."
+            "What they gave us; for a certificate of ours both the certificate and its private key, as PEM."
         ),
         widget=SecretText,
         strip=False,

@@ -176,7 +176,7 @@ class CredentialBody(OptionalReasonBody):
         max_length=MAX_TEXT,
         required=False,
         allow_blank=True,
-        help_text="Inbound certificate: itself, PEM, in the place of its fingerprint.",
+        help_text="Inbound certificate: itself, PEM, in the place of its fingerprint; for signatures always itself.",
     )
     valid_from = Instant(required=False, allow_null=True)
     valid_until = Instant(required=False, allow_null=True)
