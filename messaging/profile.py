@@ -19,7 +19,7 @@ from django.utils.translation import gettext as _
 from messaging.bench import Bench
 from messaging.choices import Direction, PartnerAnswer
 from messaging.claim import Claim, Due, Job, Recorded
-from messaging.models import Event, Message, Pair, Payload
+from messaging.models import Event, Message, Pair, Payload, Signal
 from messaging.protocol.codecs.entity_file import name_of
 from messaging.protocol.codecs.stream import StreamEnvelope
 from messaging.protocol.envelope import Envelope, Sought, Wire
@@ -49,6 +49,23 @@ class Outgoing:
     content_type: str
     body: bytes
     headers: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Proof:
+    """What a look at the signature of a message (`signal` None), or of an acknowledgement of it, has found.
+
+    `theirs`: the partner made it; `at`: when it came or first went out. `signer`, `fingerprint`: of the certificate
+    (SHA-256); `revoked_at`: of that, when it is by now. `refused`: why it proves nothing, "" when it does.
+    """
+
+    signal: Signal | None
+    theirs: bool
+    at: datetime
+    signer: str = ""
+    fingerprint: str = ""
+    revoked_at: datetime | None = None
+    refused: str = ""
 
 
 class Profile(ABC):
@@ -198,6 +215,10 @@ class Profile(ABC):
     def ponged(self, receipt: Receipt) -> str:
         """What came instead of the answer to a `ping`, in a sentence; "" when that came."""
         raise AssertionError("a profile that pings says how the answer is read")
+
+    def proofs(self, message: Message) -> list[Proof]:
+        """Looks at the signatures of a message and of its acknowledgements again; nothing where none are agreed."""
+        return []
 
     def message_id(self, given: str, key: uuid.UUID) -> str:
         """The MessageId of a new message; "" for one that is made for the host."""

@@ -19,6 +19,7 @@ from messaging.messages.services.resubmitting import why_not_resubmit
 from messaging.messages.services.settling import message_decisions
 from messaging.models import Message, Payload, Signal, StatusInquiry, Transmission
 from messaging.overview.serializers import CauseDocumentation, EventSerializer
+from messaging.profile import Proof
 from messaging.protocol.edi_messages import Fault
 from partners.terms import Terms
 from rmhub.ids import public_id
@@ -175,8 +176,30 @@ class SignalSerializer(RowSerializer):
         model = Signal
         fields = (
             *("id", "direction", "kind", "state", "message_id", "ref_to_message_id", "error_code", "error_severity"),
-            *("error_description", "min_retry_secs", "note", "sends", "created_at", "last_sent_at"),
+            *("error_description", "min_retry_secs", "note", "signed_by", "sends", "created_at", "last_sent_at"),
         )
+
+
+class ProofSerializer(serializers.Serializer):
+    """A signature, and whether it holds."""
+
+    signal = IdOut("sig", source="signal.id", allow_null=True, help_text="The acknowledgement; null: the message.")
+    theirs = serializers.BooleanField(help_text="The partner signed it.")
+    valid = serializers.SerializerMethodField()
+    signer = serializers.CharField(help_text="Whom the certificate names.")
+    fingerprint = serializers.CharField(help_text="SHA-256 of the certificate.")
+    revoked_at = serializers.DateTimeField(allow_null=True, help_text="When that was revoked since.")
+    at = serializers.DateTimeField(help_text="When it came or first went out: its certificate was valid then.")
+    detail = serializers.CharField(source="refused", help_text="Why it proves nothing.")
+
+    def get_valid(self, proof: Proof) -> bool:
+        return not proof.refused
+
+
+class SignaturesSerializer(serializers.Serializer):
+    """The signatures of a message and of its acknowledgements."""
+
+    signatures = ProofSerializer(many=True)
 
 
 class MessageDetailSerializer(MessageSerializer):

@@ -31,6 +31,7 @@ urlpatterns = [
     path("messages/<str:message_id>/settle", verbs.Settle.as_view(), name="message-settle"),
     path("messages/<str:message_id>/resubmit", verbs.Resubmit.as_view(), name="message-resubmit"),
     path("messages/<str:message_id>/redeliver", verbs.Redeliver.as_view(), name="message-redeliver"),
+    path("messages/<str:message_id>/signatures", messages.Signatures.as_view(), name="message-signatures"),
     path("messages/<str:message_id>/related", messages.Related.as_view(), name="message-related"),
     path("messages/<str:message_id>/documents", messages.Documents.as_view(), name="message-documents"),
     path("messages/<str:message_id>/payloads/<str:number>", messages.Payload.as_view(), name="payload"),

@@ -11,6 +11,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.serializers import Serializer
 
+from messaging import profile
 from messaging.api.authentication import access_of, actor_of
 from messaging.api.conditional import item
 from messaging.api.endpoint import Endpoint, operation
@@ -30,6 +31,7 @@ from messaging.models import Payload as PayloadRow
 from messaging.notifications import selectors as events
 from messaging.notifications.api.events import represent
 from messaging.overview.serializers import EventSerializer
+from messaging.profile import Proof
 from rmhub.roles import role_of
 
 PATH = {"message_id": "Id of the message (`msg_...`), or its MessageId."}
@@ -99,6 +101,28 @@ class Related(Endpoint):
         summary="What belongs together with a message",
         description="What it answers and what answers it, its conversation, what it was resubmitted from and as, what "
         "was passed on, and its neighbours in the pair; of each kind the newest 15.",
+        path=PATH,
+        problems=PROBLEMS,
+    )
+
+
+def _proofs(message: Message) -> list[Proof]:
+    return profile.of_message(message).proofs(message)
+
+
+class Signatures(Endpoint):
+    """/messages/{message_id}/signatures"""
+
+    get = shown(
+        lambda message_id: {"signatures": _proofs(messages.message_by_reference(message_id))},
+        shapes.SignaturesSerializer,
+        etag=False,
+        id="messages_signatures",
+        scope="messages:read",
+        summary="Verify the signatures of a message again",
+        description="That of the message and those of its acknowledgements, with the certificates of their time. A "
+        "valid one of the partner's acknowledgement is proof of what was received. Nothing where the agreement has no "
+        "signatures.",
         path=PATH,
         problems=PROBLEMS,
     )

@@ -38,6 +38,7 @@ from messaging.resource import number
 from messaging.templatetags.hub import middle, state
 from messaging.templatetags.hub import octets as size
 from messaging.transactions.selectors import coordinations
+from partners.choices import Signatures
 from rmhub import language
 from rmhub.ids import uuid7
 from rmhub.language import gettext_lazy, inside
@@ -109,7 +110,10 @@ def _of_tab(request: HttpRequest, message: Message, screen: timeline.MessageScre
         shape, mode = wire_parts.shape(message, screen.payloads), request.GET.get("mode", "")
         document = viewer.view(shape.document, "application/xml", mode) if shape.document else None
         headers = octets.request_headers(message) if message.first_sent_at is not None else ()
+        proofs = profile.of_message(message).proofs(message) if "verify" in request.GET else None
         return {
+            "signs": message.agreement_version.signatures != Signatures.NONE,
+            "proofs": None if proofs is None else table(_("Signatures, verified now"), tables.PROOFS, proofs),
             "shape": shape,
             "document": document,
             "headers": table(_("HTTP headers that are part of the request"), tables.REQUEST_HEADERS, headers),

@@ -12,7 +12,7 @@ from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
 from django.utils.translation import pgettext
 
-from messaging.choices import Direction
+from messaging.choices import Direction, SignalState
 from messaging.console import cells
 from messaging.console.access import Person
 from messaging.console.resource import STACK, Column, table
@@ -20,6 +20,7 @@ from messaging.messages.selectors.history import Step
 from messaging.messages.selectors.timeline import MessageScreen
 from messaging.messages.selectors.wire_parts import HeaderField, WirePart
 from messaging.models import ArchivedMessage, Event, Message, Payload, Signal, StatusInquiry, Transmission
+from messaging.profile import Proof
 from messaging.templatetags.hub import ago, at, clock_time, icon, middle, octets, state, took, words
 from rmhub.language import gettext_lazy, inside
 
@@ -65,7 +66,22 @@ def _signal(signal: Signal) -> SafeString:
 
 def _signal_state(signal: Signal) -> SafeString:
     note = format_html('<div class="text-faint">{}</div>', signal.note) if signal.note else ""
+    if signal.signed_by and signal.state == SignalState.MATCHED:
+        note = format_html('<div class="text-faint">{}</div>', _("signed: proof of receipt"))
     return format_html("{}{}", state("signal", signal.state), note)
+
+
+def _proof_of(proof: Proof) -> str:
+    if proof.signal is None:
+        return _("the message")
+    return _("the partner's acknowledgement") if proof.theirs else _("our acknowledgement")
+
+
+def _held(proof: Proof) -> SafeString:
+    if proof.refused:
+        return format_html("{} {}", icon("x"), proof.refused)
+    later = format_html(" ({} {})", _("revoked since:"), at(proof.revoked_at)) if proof.revoked_at else ""
+    return format_html("{} {}{}", icon("check"), _("valid"), later)
 
 
 def _answer(inquiry: StatusInquiry) -> SafeString:
@@ -271,6 +287,17 @@ EVENTS = (
     Column(gettext_lazy("Time"), lambda event: clock_time(event.at), "nowrap mono", zoned=True),
     Column(gettext_lazy("Event"), lambda event: event.type, "mono"),
     Column(gettext_lazy("What it says"), _says, "wrap"),
+)
+PROOFS = (
+    Column(gettext_lazy("Signature of"), _proof_of),
+    Column(gettext_lazy("Verified"), _held, "wrap"),
+    Column(gettext_lazy("Signed by"), lambda proof: proof.signer or "—", "wrap"),
+    Column(
+        gettext_lazy("Certificate (SHA-256)"),
+        lambda proof: format_html('<span title="{}">{}</span>', proof.fingerprint, middle(proof.fingerprint, 20)),
+        "mono",
+    ),
+    Column(gettext_lazy("Time"), lambda proof: at(proof.at), "nowrap", zoned=True),
 )
 SIGNALS = (
     Column(gettext_lazy("Created"), lambda signal: ago(signal.created_at), "nowrap", zoned=True),

@@ -14,8 +14,8 @@ from messaging.choices import MessageState, PartnerAnswer
 from messaging.claim import Claim, Due, Job, Recorded
 from messaging.engine import preparing
 from messaging.models import Event, Message, Pair, Payload
-from messaging.profile import Errors, Outgoing
-from messaging.profiles.ebms2 import asking, ordering, sending, writing
+from messaging.profile import Errors, Outgoing, Proof
+from messaging.profiles.ebms2 import asking, ordering, proofs, sending, writing
 from messaging.profiles.ebms2.receiving import outside_agreement
 from messaging.profiles.one_by_one import OneByOne
 from messaging.protocol.codecs import ebms2
@@ -144,6 +144,9 @@ class Ebms2Profile(OneByOne):
 
     def ponged(self, receipt: Receipt) -> str:
         return asking.ponged(receipt)
+
+    def proofs(self, message: Message) -> list[Proof]:
+        return proofs.of_message(message)
 
     def check_submission(
         self, errors: Errors, terms: Terms, *, payloads: int, semantics: str, message_id: str, time_to_live: int | None

@@ -21,9 +21,13 @@ from messaging.protocol.codecs import ebms2
 from messaging.protocol.envelope import Acknowledgment, AckRequest, Actor, DocumentReference, Envelope, PayloadPart
 from partners import registry, selectors, services
 from partners.choices import CredentialKind
+from partners.models import Credential
 from partners.terms import Presented
 from rmhub import clock
 from rmhub.clock import frozen
+from rmhub.roles import Role
+from tests.messaging.api.client import Api, make_token, make_user
+from tests.messaging.console.scenes import browser
 from tests.messaging.factories import link, submit, work
 from tests.messaging.profiles.ebms2 import test_sending
 from tests.messaging.profiles.ebms2.partner import RELIABLE, Ebms2Side, decoded, ebms2_side, responding
@@ -322,3 +326,57 @@ def _acknowledgments(octets: Any) -> tuple[Acknowledgment, ...]:
     ebms = decoded(octets).ebms
     assert ebms is not None
     return ebms.acknowledgments
+
+
+# ---- verified again
+
+
+def proofs(message: Message) -> list[tuple[str, bool, str, str]]:
+    found = Api(make_token(make_user(Role.VIEWER))).get(f"/messages/{message.public_id}/signatures").json["signatures"]
+    return [
+        ("message" if one["signal"] is None else "acknowledgement", one["theirs"], one["signer"], one["detail"])
+        for one in found
+    ]
+
+
+def test_what_was_sent_and_acknowledged_is_verified_again_at_any_time() -> None:
+    side = signing_side()
+    message = submit(side)
+    assert proofs(message) == []
+    with link() as wire:
+        work()
+    side.bring(signed(side, receipt(wire.last)))
+    good = [("message", False, "us", ""), ("acknowledgement", True, "seller", "")]
+    assert proofs(message) == good
+    with frozen(datetime(2028, 1, 1, tzinfo=UTC)):
+        assert proofs(message) == good, "certificates of their time count"
+    Credential.objects.update(revoked_at=clock.now())
+    registry.reset()
+    assert proofs(message) == good
+    # A single octet of what is stored is another one.
+    Signal.objects.filter(about=message).update(
+        body=bytes(Signal.objects.get(about=message).body).replace(b"a1@", b"a9@")
+    )
+    assert proofs(message)[1][:3] == ("acknowledgement", True, "")
+
+
+def test_what_came_is_verified_again_with_our_acknowledgement() -> None:
+    side = signing_side()
+    side.bring(signed(side, side.envelope(ebms=RECEIPTS)))
+    (message,) = Message.objects.filter(direction=Direction.IN)
+    assert proofs(message) == [("message", True, "seller", ""), ("acknowledgement", False, "us", "")]
+
+
+def test_the_page_of_a_message_verifies_its_signatures() -> None:
+    side = signing_side()
+    message = submit(side)
+    with link() as wire:
+        work()
+    side.bring(signed(side, receipt(wire.last)))
+    console = browser(Role.VIEWER)
+    page = f"/messages/{message.public_id}"
+    assert "proof of receipt" in console.get(page).content.decode()
+    before = console.get(f"{page}?tab=wire").content.decode()
+    assert "Verify again" in before and "seller" not in before
+    after = console.get(f"{page}?tab=wire&verify=1").content.decode()
+    assert "seller" in after and "the partner&#x27;s acknowledgement" in after
