@@ -374,7 +374,7 @@ def test_the_page_of_a_message_verifies_its_signatures() -> None:
         work()
     side.bring(signed(side, receipt(wire.last)))
     console = browser(Role.VIEWER)
-    page = f"/messages/{message.public_id}"
+    page = f"/messages/{message.public_id}/"
     assert "proof of receipt" in console.get(page).content.decode()
     before = console.get(f"{page}?tab=wire").content.decode()
     assert "Verify again" in before and "seller" not in before
