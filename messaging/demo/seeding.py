@@ -19,7 +19,7 @@ from messaging.journal.audit import Actor
 from messaging.models import Access, ApiToken, Trigger
 from messaging.profile import named
 from partners import registry, services
-from partners.choices import CredentialKind, Profile
+from partners.choices import CredentialKind, Profile, SignatureAlgorithm, Signatures
 from partners.models import Agreement, Credential, Endpoint, Party
 from rmhub import clock
 from rmhub.roles import ORDER, ROLES, Role, scopes_of
@@ -65,7 +65,8 @@ TARGETS = {
 class Plan:
     """What to set up. `address`: where the partner's bytes are really sent, the root of a URL without a slash.
 
-    `secret_in` the partner shows us, `secret_out` we show the partner. Times in seconds.
+    `secret_in` the partner shows us, `secret_out` we show the partner. `signer`: our certificate with its key, and
+    `partner_signer` that of the partner (PEM), where the profile signs; "" for no signatures. Times in seconds.
     """
 
     own: Side
@@ -78,6 +79,8 @@ class Plan:
     ordered: bool = False
     terms: Mapping[str, int] = field(default_factory=lambda: TERMS)
     targets: Mapping[str, float] = field(default_factory=dict)
+    signer: str = field(default="", repr=False)
+    partner_signer: str = ""
 
 
 def tpa_id(number: int) -> str:
@@ -108,6 +111,8 @@ def seed(plan: Plan) -> None:
             profile=profile,
             ordered=plan.ordered,
             message_order=named(profile).acknowledged_singly,
+            signatures=Signatures.RECEIPTS if plan.signer and named(profile).acknowledged_singly else Signatures.NONE,
+            signature_algorithm=SignatureAlgorithm.ECDSA_SHA256,
             repeat_interval=plan.terms["retry_interval"],
             repeat_interval_max=4 * plan.terms["retry_interval"],
             **plan.terms,
@@ -205,6 +210,11 @@ def _credentials(partner: Party, plan: Plan) -> None:
     services.credential_store_outbound(
         party=partner, kind=CredentialKind.BASIC, username="partner", secret=plan.secret_out, label="demo"
     )
+    if plan.signer:
+        services.credential_issue(
+            party=partner, kind=CredentialKind.SIGNING, certificate=plan.partner_signer, label="demo"
+        )
+        services.credential_store_outbound(party=partner, kind=CredentialKind.SIGNING, secret=plan.signer, label="demo")
 
 
 def people(partner: Side | None = None) -> dict[str, str]:

@@ -11,16 +11,23 @@ import secrets
 import subprocess
 import sys
 import time
+from base64 import b64encode
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field
+from datetime import timedelta
 from pathlib import Path
 
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+from cryptography.x509.oid import NameOID
 from django import conf
 
 from messaging.demo.application import SECRETS, TOKENS
 from messaging.demo.databases import Log, broker_databases, own_databases, redis_database, servers
-from rmhub import embedded
+from rmhub import clock, embedded
 from rmhub.hubs import BASE, Hub, free_ports, link_process, listens
 from rmhub.supervisor import Process, Supervisor
 from rmhub_client import Client
@@ -47,7 +54,9 @@ class Link:
 
 @dataclass(frozen=True, slots=True)
 class Parameters:
-    """TPA parameters of the demo's agreements, in seconds. `ordered` matters to the repeatable profile only."""
+    """TPA parameters of the demo's agreements, in seconds. `ordered` matters to the repeatable profile only; `signed`
+    to ebXML 2.0: messages and acknowledgements are.
+    """
 
     agreements: int = 4
     profile: str = "ebxml"
@@ -57,6 +66,7 @@ class Parameters:
     retries: int = 100
     retry_interval: int = 1
     targets: bool = False  # of service levels
+    signed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,6 +210,7 @@ def set_up(
     }
     application_port = receiving.port or any_port if receiving else 0
     known = _shared_secrets(var)
+    signers = _signers(var) if parameters.signed else {}
     stage = Stage(
         buyer=hubs[0],
         seller=hubs[1],
@@ -234,11 +245,16 @@ def set_up(
             *(f"--profile={one}" for one in (parameters.profile, *parameters.more_profiles)),
             *(["--ordered"] if parameters.ordered else []),
             *(["--targets"] if parameters.targets else []),
+            *(["--signed"] if parameters.signed else []),
             *_application_options(receiving, application_port),
         )
 
     def shown(hub: Hub) -> str:
-        return "".join(f"{known[direction]}\n" for direction in plans[hub.name][2:])
+        lines = [known[direction] for direction in plans[hub.name][2:]]
+        if parameters.signed:
+            own, other = signers[hub.name], signers["b" if hub.name == "a" else "a"]
+            lines += [_line(own), _line(other.partition("-----BEGIN PRIVATE")[0])]
+        return "".join(f"{line}\n" for line in lines)
 
     opens: list[tuple[str, str]] = []
     for hub, output in zip(hubs, each(hubs, seeding, shown), strict=True):
@@ -387,6 +403,35 @@ def _shared_secrets(var: Path) -> dict[str, str]:
     """What the two hubs show each other; kept beside them, so that a second start fits the first."""
     path = var / "demo-secrets.json"
     return _read(path) or _write(path, {"a_to_b": secrets.token_urlsafe(24), "b_to_a": secrets.token_urlsafe(24)})
+
+
+def _signers(var: Path) -> dict[str, str]:
+    """What each hub signs with: a certificate and its key (PEM); kept like the passwords."""
+    path = var / "demo-signers.json"
+    return _read(path) or _write(path, {name: _signer(name) for name in ("a", "b")})
+
+
+def _signer(name: str) -> str:
+    """A certificate for a year that is signed by itself, then its key."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, f"Demo hub {name}")])
+    now = clock.now()
+    made = (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(subject)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - timedelta(hours=1))
+        .not_valid_after(now + timedelta(days=365))
+        .sign(key, hashes.SHA256())
+    )
+    private = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+    return (made.public_bytes(Encoding.PEM) + private).decode()
+
+
+def _line(pem: str) -> str:
+    return b64encode(pem.encode()).decode()
 
 
 def _remembered_logins(var: Path, made: dict[str, str]) -> dict[str, str]:

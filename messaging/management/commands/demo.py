@@ -146,7 +146,10 @@ class Command(BaseCommand):
                 running(
                     link=_link(options),
                     parameters=Parameters(
-                        agreements=options["pairs"], profile=options["profile"], ordered=options["ordered"]
+                        agreements=options["pairs"],
+                        profile=options["profile"],
+                        ordered=options["ordered"],
+                        signed=named(options["profile"]).acknowledged_singly,
                     ),
                     receiving=receiving,
                     settings={"RMHUB_ENVIRONMENT": "DEMO"} if options["keep"] else None,

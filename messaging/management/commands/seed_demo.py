@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import sys
 import time
@@ -18,6 +19,14 @@ from partners.choices import DOCUMENT_PROFILES, Profile
 from rmhub import clock
 
 _SECRETS = ("demo-partner-secret", "demo-partner-secret")
+
+
+def _pem(line: str) -> str:
+    """The PEM text of a line. Raises CommandError."""
+    try:
+        return base64.b64decode(line.strip(), validate=True).decode()
+    except ValueError as error:
+        raise CommandError(f"--signed needs two lines of Base64 on standard input: {error}", returncode=2) from error
 
 
 class Command(BaseCommand):
@@ -38,6 +47,11 @@ class Command(BaseCommand):
             "--secrets",
             action="store_true",
             help="read two lines from standard input: the password that the partner shows us, and the one that we show",
+        )
+        parser.add_argument(
+            "--signed",
+            action="store_true",
+            help="ebXML 2.0: read two lines more: our certificate with its key, and the partner's (PEM in Base64)",
         )
         parser.add_argument("--agreements", type=int, default=4)
         parser.add_argument(
@@ -72,6 +86,7 @@ class Command(BaseCommand):
             secret_in, secret_out = (sys.stdin.readline().strip() for _ in range(2))
             if not secret_in or not secret_out:
                 raise CommandError("--secrets needs two lines on standard input.", returncode=2)
+        signers = [_pem(sys.stdin.readline()) for _ in range(2)] if options["signed"] else ["", ""]
         plan = seeding.Plan(
             own=seeding.BUYER if buyer else seeding.SELLER,
             partner=seeding.SELLER if buyer else seeding.BUYER,
@@ -83,6 +98,8 @@ class Command(BaseCommand):
             ordered=options["ordered"],
             terms={name: options[name] for name in seeding.TERMS},
             targets=seeding.TARGETS if options["targets"] else {},
+            signer=signers[0],
+            partner_signer=signers[1],
         )
         seeding.seed(plan)
         made = seeding.people(plan.partner)
