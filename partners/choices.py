@@ -72,6 +72,10 @@ class SyncReply(models.TextChoices):
     RESPONSE = "responseOnly", _("The application's response")
 
 
+# Modes in which the sender waits for the application.
+RESPONSES = (SyncReply.SIGNALS_AND_RESPONSE, SyncReply.RESPONSE)
+
+
 class Signatures(models.TextChoices):
     """What both sides sign (ebXML Messaging 2.0, 4.1; non-repudiation of a CPA 2.0)."""
 

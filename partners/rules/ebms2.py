@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from django.utils.translation import ngettext
 
-from partners.choices import CredentialDirection, CredentialKind, SignatureAlgorithm, Signatures, SyncReply
+from partners.choices import RESPONSES, CredentialDirection, CredentialKind, SignatureAlgorithm, Signatures, SyncReply
 from partners.fields import duration
 from partners.models import DAY, AgreementVersion
 from partners.rules.common import (
@@ -105,6 +105,16 @@ _RULES: tuple[Rule, ...] = (
         gettext_lazy(
             "A conversation with an order has its acknowledgements sent later (MessageOrder goes without SyncReply): "
             "have nothing in the response, or leave the order out."
+        ),
+    ),
+    Rule(
+        "sync_reply",
+        "response_not_awaited",
+        Level.WARNING,
+        lambda v: v.sync_reply in RESPONSES and v.partner_endpoint.read_timeout < 25,
+        gettext_lazy(
+            "The partner may need 20 s for its application's response, and its endpoint has to answer sooner: give it "
+            "at least 25 s."
         ),
     ),
     Rule(

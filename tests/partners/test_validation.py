@@ -259,6 +259,7 @@ WARNINGS = {
     "services_unused",
     "settings_of_documents_unused",
     "signature_weak",
+    "response_not_awaited",
     "own_signer_missing",
     "partner_signer_missing",
 }

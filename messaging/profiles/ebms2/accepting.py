@@ -35,7 +35,7 @@ from messaging.protocol.ebms.acceptance import Conversation, Decision, Received,
 from messaging.protocol.envelope import Ebms2, Envelope, ErrorInfo, Semantics
 from messaging.protocol.errors import Defect, Severity
 from partners import registry
-from partners.choices import Profile
+from partners.choices import Profile, SyncReply
 from partners.terms import Terms
 from partners.transports import Transport
 from rmhub import clock
@@ -319,12 +319,17 @@ def error_signal(
 
 def _say(item: Item, signal: Signal, batch: Batch) -> Answer:
     """A signal that is not written yet: in the response, if its receiver asks for that (SyncReply), or by itself."""
-    if not _ebms(item).sync_reply:
+    if not _says_at_once(item):
         batch.owe(signal, item.agreed)
         return TAKEN
     said_in_response(signal, batch.now)
     batch.signals.append(signal)
     return in_response(signal)
+
+
+def _says_at_once(item: Item) -> bool:
+    """Whether signals about it go into the response: its sender asks for that, and did not agree to other things."""
+    return _ebms(item).sync_reply and item.agreed.sync_reply != SyncReply.RESPONSE
 
 
 def in_response(signal: Signal) -> Answer:
@@ -350,7 +355,7 @@ def _repeat(item: Item, pair: Pair, decision: Decision, stored: Known | None, ba
     batch.repeated(item, pair, stored.message_pk, item.envelope.message_id, data)
     if not decision.acknowledge:
         return TAKEN
-    if not _ebms(item).sync_reply:
+    if not _says_at_once(item):
         batch.owe_again(stored.message_pk, item)
         return TAKEN
     ack = batch.new_acks.get(stored.message_pk)

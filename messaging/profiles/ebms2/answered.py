@@ -7,14 +7,16 @@ from __future__ import annotations
 
 import logging
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
+from django.db import transaction
+
 from messaging import storage
 from messaging.choices import MessageState
-from messaging.claim import Job
 from messaging.engine.pairs import stop
+from messaging.entrance.refusals import Arrival
 from messaging.journal import incidents
 from messaging.models import Event, Message, Pair, Signal
 from messaging.models.bulk import bulk_insert
@@ -24,7 +26,7 @@ from messaging.profiles.ebxml.answering import cause_of, row
 from messaging.profiles.repeatable import repeating
 from messaging.protocol.codecs import ebms2
 from messaging.protocol.ebms.sending import refused
-from messaging.protocol.envelope import Acknowledgment, Envelope, ErrorInfo, Limits
+from messaging.protocol.envelope import Acknowledgment, Ebms2Kind, Envelope, ErrorInfo, Limits, MessageType
 from messaging.protocol.errors import NotAMessage, Severity
 from messaging.protocol.messages import Happened
 from messaging.protocol.repeating import Act
@@ -32,7 +34,7 @@ from messaging.routing.services import upstream
 from messaging.transports import Receipt
 from partners import registry
 from partners.choices import Signatures
-from partners.terms import Principal, Terms
+from partners.terms import Presented, Principal, Terms
 
 log = logging.getLogger(__name__)
 
@@ -134,13 +136,24 @@ def _apply(message: Message, pair: Pair, word: ErrorInfo | Acknowledgment, now: 
     return written
 
 
-def in_response(job: Job, receipt: Receipt, message: Message, pair: Pair, now: datetime, written: list[Event]) -> bool:
+def entity_of(receipt: Receipt) -> tuple[str, bytes]:
+    """Content-Type and body of a response."""
+    body = receipt.response.partition(b"\r\n\r\n")[2]
+    return next((value for name, value in receipt.headers if name.lower() == "content-type"), ""), body
+
+
+Take = Callable[[Arrival, Principal, Limits], object]
+
+
+def in_response(
+    receipt: Receipt, message: Message, pair: Pair, now: datetime, written: list[Event], take_message: Take
+) -> bool:
     """What the response to a message says of it, if it is an ebXML message. Returns whether that moved the message.
 
-    Call with both locked; the caller saves both.
+    Call with both locked; the caller saves both. One that is the application's response is taken like any message that
+    comes in (`take_message`), with what it says of ours, as soon as this is committed.
     """
-    body = receipt.response.partition(b"\r\n\r\n")[2]
-    content_type = next((value for name, value in receipt.headers if name.lower() == "content-type"), "")
+    content_type, body = entity_of(receipt)
     if not body or not content_type:
         return False
     terms = _terms(message)
@@ -149,6 +162,12 @@ def in_response(job: Job, receipt: Receipt, message: Message, pair: Pair, now: d
     except NotAMessage:
         return False  # a page of a proxy, or the like: its status counts
     principal = Principal(pair.partner_id, terms.hop_party_name, _THEIR_SERVER)
+    assert envelope.ebms is not None
+    if envelope.ebms.kind is Ebms2Kind.BUSINESS and envelope.message_type is MessageType.NORMAL:
+        arrival = Arrival(content_type, body, Presented())
+        # Should that fail, nothing is lost: ours is not acknowledged, so it goes out again, and so does theirs.
+        transaction.on_commit(lambda: take_message(arrival, principal, Limits(body=len(body))), robust=True)
+        return False
     item = Item(
         envelope=envelope,
         body=body,

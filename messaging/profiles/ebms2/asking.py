@@ -15,6 +15,7 @@ from messaging.engine.snapshots import party_ids
 from messaging.models import Message, Signal, StatusInquiry
 from messaging.profile import Outgoing
 from messaging.profiles.acknowledging import Item
+from messaging.profiles.ebms2.answered import entity_of
 from messaging.profiles.ebms2.writing import HEADERS
 from messaging.profiles.ebxml.answering import row
 from messaging.profiles.ebxml.signals import host
@@ -106,8 +107,7 @@ def ponged(receipt: Receipt) -> str:
 
 def _read(receipt: Receipt) -> Envelope | None:
     """The message in a response; None where there is none."""
-    body = receipt.response.partition(b"\r\n\r\n")[2]
-    content_type = next((value for name, value in receipt.headers if name.lower() == "content-type"), "")
+    content_type, body = entity_of(receipt)
     try:
         return ebms2.decode(content_type, body) if body else None
     except NotAMessage:

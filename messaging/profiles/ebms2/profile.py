@@ -15,8 +15,7 @@ from messaging.claim import Claim, Due, Job, Recorded
 from messaging.engine import preparing
 from messaging.models import Event, Message, Pair, Payload
 from messaging.profile import Errors, Outgoing, Proof
-from messaging.profiles.ebms2 import asking, ordering, proofs, sending, writing
-from messaging.profiles.ebms2.receiving import outside_agreement
+from messaging.profiles.ebms2 import asking, awaited, ordering, proofs, receiving, sending, writing
 from messaging.profiles.one_by_one import OneByOne
 from messaging.protocol.codecs import ebms2
 from messaging.protocol.ebms.acceptance import Conversation, Received, Verdict, decide
@@ -58,7 +57,7 @@ class Ebms2Bench(EnvelopeBench[Envelope]):
         return read.ebms.kind.value, {"sequence_number": order.sequence_number if order is not None else None}
 
     def outside(self, read: Envelope, terms: Terms) -> list[str]:
-        return [defect.description for defect in outside_agreement(read, terms)]
+        return [defect.description for defect in receiving.outside_agreement(read, terms)]
 
     def repeat(self, terms: Terms, now: datetime) -> Found:
         if terms.semantics == Semantics.BEST_EFFORT and not terms.detect_repeats:
@@ -93,6 +92,7 @@ class Ebms2Profile(OneByOne):
             super().enqueue(message, pair, terms, now)
         else:
             message.due_at = now  # sent once, outside the pair's queue
+        awaited.left_to_whoever_waits(message, pair, terms, now)
 
     def write(
         self,
@@ -120,7 +120,7 @@ class Ebms2Profile(OneByOne):
         now: datetime,
         written: list[Event],
     ) -> Recorded:
-        return Recorded(sending.record(outcomes, pairs, now, written))
+        return Recorded(sending.record(outcomes, pairs, now, written, receiving.take_response))
 
     def restored(self, now: datetime) -> None:
         ordering.restored()

@@ -21,7 +21,7 @@ from messaging.entrance.refusals import Answer, Arrival, refuse
 from messaging.models import Signal
 from messaging.profile import of
 from messaging.profiles.acknowledging import Item
-from messaging.profiles.ebms2 import accepting, asking, signed
+from messaging.profiles.ebms2 import accepting, asking, awaited, signed
 from messaging.profiles.ebxml.signals import host, outgoing
 from messaging.protocol.codecs import ebms2
 from messaging.protocol.envelope import Ebms2, Ebms2Kind, Envelope, Limits, MessageStatus, MessageType
@@ -92,7 +92,15 @@ def receive(arrival: Arrival, *, limits: Limits, principal: Principal) -> Answer
     item = replace(item, envelope=replace(envelope, defects=defects), pair_id=pairs.inbound_pair_id(terms), road=road)
     if item.envelope.fault is None:
         keep_large(part.content for part in envelope.payloads)
-    return _submit(item)
+    answer = _submit(item)
+    if awaited.is_asked_for(item) and answer.status in (200, 204):
+        return awaited.response_to(item) or answer
+    return answer
+
+
+def take_response(arrival: Arrival, principal: Principal, limits: Limits) -> None:
+    """Takes the partner's message that came in the response to one of ours. What it asks for goes by itself."""
+    receive(arrival, limits=limits, principal=principal)
 
 
 def _submit(item: Item) -> Answer:

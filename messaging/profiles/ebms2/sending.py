@@ -211,10 +211,15 @@ def _transmit(message: Message, begun: Step, body: Octets, claim: Claim) -> None
 
 
 def record(
-    outcomes: Sequence[tuple[Job, Receipt]], pairs: Mapping[uuid.UUID, Pair], now: datetime, written: list[Event]
+    outcomes: Sequence[tuple[Job, Receipt]],
+    pairs: Mapping[uuid.UUID, Pair],
+    now: datetime,
+    written: list[Event],
+    take_message: answered.Take,
 ) -> dict[uuid.UUID, str]:
     """Moves messages and their locked pairs. Returns the transmissions that moved something, each with its cause.
 
+    `take_message`: what comes of a message in a response.
     What the partner says in its answer counts whenever it comes; the outcome itself only while its lease runs.
     """
     messages = Message.of_ids((job.message_id for job, _ in outcomes if job.message_id), lock=True)
@@ -226,7 +231,7 @@ def record(
             continue
         pair = pairs[message.pair_id]
         waited_for = message.state == MessageState.SENDING and message.attempts == job.number
-        said = answered.in_response(job, receipt, message, pair, now, written) if receipt.response else False
+        said = receipt.response and answered.in_response(receipt, message, pair, now, written, take_message)
         if said:
             changed[job.transmission_id] = ""
         elif waited_for:

@@ -6,13 +6,15 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
+from messaging.choices import Direction, SignalKind
 from messaging.engine import preparing
-from messaging.models import Message, Payload
+from messaging.models import Message, Payload, Signal
 from messaging.profiles.ebms2 import signed
 from messaging.protocol.codecs import ebms2
 from messaging.protocol.codecs.ebms2_lexical import SOAP_ACTION, VERSION, escaped_reference, has_scheme
 from messaging.protocol.codecs.entity_file import name_of
 from messaging.protocol.envelope import (
+    Acknowledgment,
     AckRequest,
     DocumentReference,
     Ebms2,
@@ -24,12 +26,13 @@ from messaging.protocol.envelope import (
     Sought,
     Wire,
 )
-from partners.choices import Signatures, SyncReply
+from partners.choices import RESPONSES, Signatures, SyncReply
 from partners.terms import Terms
 
 HEADERS = (("SOAPAction", SOAP_ACTION),)
 # An answer with signatures repeats a digest for each document.
 ANSWER_BYTES = 512 * 1024
+MOST_RESPONSE_BYTES = 8 * 1024 * 1024  # what comes in a response is held in memory
 _NO_URI = "string"  # the type of what is no URI: without one it has to be a URI (3.1.1.1, 3.1.4.1)
 
 
@@ -84,10 +87,36 @@ def _envelope(
                 if message.semantics == Semantics.ONCE_AND_ONLY_ONCE
                 else ()
             ),
-            sync_reply=terms.sync_reply != SyncReply.NONE,
+            # What comes in a response has none itself.
+            sync_reply=terms.sync_reply != SyncReply.NONE and not is_response(message, terms),
+            acknowledgments=_acknowledged(message, terms),
             order=order,
         ),
     )
+
+
+def is_response(message: Message, terms: Terms) -> bool:
+    """Whether somebody may wait for this message of ours."""
+    return terms.sync_reply in RESPONSES and bool(message.ref_to_message_id)
+
+
+def _acknowledged(message: Message, terms: Terms) -> tuple[Acknowledgment, ...]:
+    """What a response says of the message that it answers, where both are one: our acknowledgement of that."""
+    if terms.sync_reply != SyncReply.SIGNALS_AND_RESPONSE or not message.ref_to_message_id:
+        return ()
+    ours = Signal.objects.filter(
+        about__message_id=message.ref_to_message_id,
+        about__direction=Direction.IN,
+        about__pair__partner=terms.partner_id,
+        direction=Direction.OUT,
+        kind=SignalKind.ACKNOWLEDGEMENT,
+    )
+    signal = ours.first()
+    if signal is None:
+        return ()
+    ebms = ebms2.decode(signal.content_type, bytes(signal.body)).ebms
+    assert ebms is not None
+    return ebms.acknowledgments
 
 
 def fields(message: Message, terms: Terms) -> dict[str, Any]:
@@ -95,6 +124,8 @@ def fields(message: Message, terms: Terms) -> dict[str, Any]:
     return {
         "name": name_of("message", message.message_id),
         "headers": HEADERS,
-        "answer_bytes": ANSWER_BYTES,
+        "answer_bytes": ANSWER_BYTES
+        if terms.sync_reply not in RESPONSES
+        else min(ANSWER_BYTES + terms.max_message_bytes, MOST_RESPONSE_BYTES),
         "not_after": message.expires_at,
     }
