@@ -164,6 +164,16 @@ class Profile(ABC):
         """Writes what came of attempts at messages that it moves itself; `pairs`: theirs, locked, if `pairs_first`."""
         raise AssertionError("a profile that moves messages itself says how")
 
+    def held(self, pair: Pair) -> bool:
+        """Whether something that was received on the pair waits for its turn."""
+        return False
+
+    def hand_on(self, pair: Pair, now: datetime) -> int:
+        """Hands on all that waits for its turn, without what is missing before it; how many messages. Call with the
+        pair locked.
+        """
+        return 0
+
     def restored(self, now: datetime) -> None:
         """The database was replaced by an older one, or ids were lost: what that leaves in doubt. Call outside of
         transactions.

@@ -137,7 +137,10 @@ MESSAGING: tuple[Row, ...] = (
         "order_gap",
         _("Message missing in a conversation"),
         _("Messages of a conversation wait here for one before them that has not come."),
-        _("Ask the partner for it: they send it again, or begin the conversation anew (Reset)."),
+        _(
+            "Ask the partner for it: they send it again, or begin the conversation anew (Reset). If it will never "
+            "come, hand on what waits."
+        ),
         True,
     ),
     (

@@ -51,6 +51,7 @@ _MESSAGE_ICONS = {
     "received": "circle-check-filled",
     "in_doubt": "help-circle",
     "confirming": "eye",
+    "held": "hourglass",
 }
 _TRIGGER_ICONS = {
     "active": "circle-filled",

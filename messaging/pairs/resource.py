@@ -350,6 +350,16 @@ def _expect(screen: PairScreen) -> list[str]:
     ]
 
 
+def _hand_on(screen: PairScreen) -> list[str]:
+    return [
+        _(
+            "Applications get the messages that wait, each conversation in its order, and do not get those that are "
+            "missing before them."
+        ),
+        _("The incident about the gap is resolved with your reason; other incidents stay open."),
+    ]
+
+
 def _clear_resync(screen: PairScreen) -> list[str]:
     said = [
         _(
@@ -477,6 +487,24 @@ VERBS: dict[str, PairVerb] = {
             (gettext_lazy("Our state was restored from a backup"), gettext_lazy("Partner restarted at another number")),
             gettext_lazy("{pair} is set to expect another number."),
             heavy=True,
+        ),
+        PairVerb(
+            "hand-on",
+            gettext_lazy("Hand on what waits"),
+            "player-skip-forward",
+            "danger",
+            "pairs:skip",
+            operating.pair_hand_on,
+            "Inbound: hand on what waits for its turn, without the messages that are missing before it",
+            _hand_on,
+            gettext_lazy("What is missing is refused if it still comes."),
+            (
+                gettext_lazy("Partner says that the missing message was never sent"),
+                gettext_lazy("The missing document came by other means"),
+            ),
+            gettext_lazy("{pair}: what waited is handed on."),
+            heavy=True,
+            long_reason=True,
         ),
         PairVerb(
             "clear-resync",

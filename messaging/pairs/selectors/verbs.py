@@ -13,7 +13,9 @@ from messaging.models import Pair
 from messaging.profile import terms_in_force
 from messaging.protocol.pair_state import Flow, Gate, Kind
 from partners.terms import Terms
+from rmhub.language import gettext_lazy
 
+NOTHING_WAITS = gettext_lazy("Nothing waits for its turn.")
 _KINDS = {
     "resume": Kind.RESUME,
     "retry-now": Kind.RETRY_NOW,
@@ -40,7 +42,8 @@ def allowed_verbs(pair: Pair) -> tuple[str, ...]:
     speaks = profile.carried(pair, terms_in_force(pair))
     marked = ("clear-resync",) if pair.resync_since is not None else ()
     if pair.direction != Direction.OUT:
-        return (*(("expect-sequence",) if speaks.numbered else ()), *marked)
+        waits = ("hand-on",) if speaks.held(pair) else ()
+        return (*(("expect-sequence",) if speaks.numbered else ()), *waits, *marked)
     found = [slug for slug, kind in _KINDS.items() if speaks.refusal(pair, kind) is None]
     if pair.gate != Gate.DISABLED:
         found.append("pause" if pair.gate == Gate.OPEN else "release")
@@ -55,6 +58,8 @@ def verb_states(pair: Pair, terms: Terms | None) -> list[VerbState]:
     found = [VerbState("clear-resync")] if pair.resync_since is not None else []
     speaks = profile.carried(pair, terms)
     if pair.direction == Direction.IN:
+        if terms is not None and terms.message_order:
+            found.append(VerbState("hand-on", "" if speaks.held(pair) else str(NOTHING_WAITS)))
         return [*found, VerbState("expect-sequence")] if speaks.numbered else found
     # While an attempt is on the wire the pair is due when its lease is over.
     until = pair.due_at if speaks.numbered and pair.flow == Flow.SENDING else None

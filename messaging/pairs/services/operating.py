@@ -17,7 +17,7 @@ from messaging.journal import audit, events, incidents
 from messaging.journal.audit import Actor
 from messaging.messages.services.cancelling import message_cancel, requeue, skip_in_flight, waits
 from messaging.models import Message, Pair
-from messaging.pairs.selectors.verbs import allowed_verbs
+from messaging.pairs.selectors.verbs import NOTHING_WAITS, allowed_verbs
 from messaging.pairs.services import resync
 from messaging.pairs.services.changing import (
     described,
@@ -112,6 +112,30 @@ def pair_expect_sequence(
         after: dict[str, object] = {"last_sequence": pair.last_sequence}
         audit.record(actor, "pair.expect_sequence", pair, reason=reason, before=before, after=after)
         events.write(incidents.incidents_resolve_for_pair(pair=pair, now=now, by=actor.name, resolution=reason))
+    return pair
+
+
+def pair_hand_on(*, pair_id: uuid.UUID, actor: Actor, reason: str, expected_version: int | None = None) -> Pair:
+    """Inbound: hands on what waits for its turn, without what is missing before it (ebXML Messaging 2.0, 9.1.1).
+
+    Raises WrongState when nothing waits, Stale.
+    """
+    audit.require_reason(reason, at_least=audit.HEAVY_REASON)
+    with transaction.atomic():
+        pair = locked(pair_id, expected_version)
+        speaks = profile.carried(pair, terms_in_force(pair))
+        if not speaks.held(pair):
+            raise WrongState(NOTHING_WAITS, state=pair.flow, allowed=allowed_verbs(pair))
+        now = clock.now()
+        count = speaks.hand_on(pair, now)
+        pair.version += 1
+        pair.save(update_fields=["version"])
+        audit.record(actor, "pair.hand_on", pair, reason=reason, after={"messages": count})
+        events.write(
+            incidents.incidents_resolve_for_pair(
+                pair=pair, now=now, by=actor.name, resolution=reason, causes=("order_gap",)
+            )
+        )
     return pair
 
 
@@ -251,5 +275,6 @@ VERBS: dict[str, Callable[..., Pair]] = {
     "restart-sequence": pair_restart_sequence,
     "pause": pair_pause,
     "release": pair_release,
+    "hand-on": pair_hand_on,
     "clear-resync": pair_clear_resync,
 }

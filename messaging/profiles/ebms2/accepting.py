@@ -7,7 +7,7 @@ answered before the commit (invariant 1), neither in the response nor by a messa
 from __future__ import annotations
 
 import uuid
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
@@ -86,7 +86,7 @@ def accept(items: Sequence[Item]) -> list[Answer]:
         batch = Batch.begin(now, touched, [(item, item.envelope.message_id) for item in business], seat)
         said = Said(now, batch.pairs, _locked(ours))
         look_up(business, batch, Profile.EBMS2)
-        _look_up_conversations(business, batch)
+        _look_up_conversations({_conversation(item) for item in business if _has_order(item)}, batch)
         outcomes = []
         for item in items:
             if any(answered.references(item.envelope)):
@@ -103,9 +103,26 @@ def _locked(ours: dict[str, list[Message]]) -> dict[str, list[Message]]:
     return {name: [rows[one.pk] for one in found if one.pk in rows] for name, found in ours.items()}
 
 
-def _look_up_conversations(items: Sequence[Item], batch: Batch) -> None:
+def hand_on(pair: Pair, now: datetime) -> int:
+    """Hands on all that waits for its turn on a pair, each conversation in its order, without what is missing before
+    it: that is refused if it still comes. Call with the pair locked; returns how many messages.
+    """
+    batch = Batch.begin(now, {pair.pk}, [], handover.seat())
+    late = OrderedConversation.objects.filter(pair=pair, gap_since__isnull=False)
+    _look_up_conversations({(pair.pk, name) for name in late.values_list("conversation_id", flat=True)}, batch)
+    count = 0
+    for key, waits in batch.waits.items():
+        for number in sorted(waits):
+            _turn(waits[number], batch.pairs[pair.pk], batch)
+        count += len(waits)
+        _move(key, Conversation(max(waits)), batch)
+    _write(batch, Said(now, batch.pairs, {}))
+    transaction.on_commit(batch.wake_workers)
+    return count
+
+
+def _look_up_conversations(keys: Collection[Key], batch: Batch) -> None:
     """Where ordered conversations are, and what waits in them. After the locks of their pairs."""
-    keys = {_conversation(item) for item in items if _has_order(item)}
     if not keys:
         return
     pairs, names = [key[0] for key in keys], [key[1] for key in keys]

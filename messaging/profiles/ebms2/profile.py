@@ -15,7 +15,7 @@ from messaging.claim import Claim, Due, Job, Recorded
 from messaging.engine import preparing
 from messaging.models import Event, Message, Pair, Payload
 from messaging.profile import Errors, Outgoing, Proof
-from messaging.profiles.ebms2 import asking, awaited, ordering, proofs, receiving, sending, writing
+from messaging.profiles.ebms2 import accepting, asking, awaited, ordering, proofs, receiving, sending, writing
 from messaging.profiles.one_by_one import OneByOne
 from messaging.protocol.codecs import ebms2
 from messaging.protocol.ebms.acceptance import Conversation, Received, Verdict, decide
@@ -121,6 +121,12 @@ class Ebms2Profile(OneByOne):
         written: list[Event],
     ) -> Recorded:
         return Recorded(sending.record(outcomes, pairs, now, written, receiving.take_response))
+
+    def held(self, pair: Pair) -> bool:
+        return pair.conversations.filter(gap_since__isnull=False).exists()
+
+    def hand_on(self, pair: Pair, now: datetime) -> int:
+        return accepting.hand_on(pair, now)
 
     def restored(self, now: datetime) -> None:
         ordering.restored()

@@ -189,7 +189,7 @@ RULES: tuple[Rule, ...] = (
         lambda c, r: c.last is not None and _number(r) <= c.last,
         _reject(
             ErrorCode.INCONSISTENT,
-            "SequenceNumber {number} was taken before, as another message: {last} was the last one.",
+            "SequenceNumber {number} has had its turn: {last} was the last one that was handed on.",
             _ORDER,
             "order_number_taken",
         ),

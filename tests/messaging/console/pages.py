@@ -111,7 +111,7 @@ _VERBS = [
         post={"reason": "", "version": "1", "confirm": ""},
     )
     for slug in VERBS
-    if slug != "expect-sequence"
+    if slug not in ("expect-sequence", "hand-on")
 ]
 
 _TRIGGER_VERBS = [

@@ -9,11 +9,22 @@ from pathlib import Path
 
 from django.contrib.staticfiles import finders
 
+from messaging.choices import (
+    DeliveryState,
+    IncidentState,
+    JobState,
+    MessageState,
+    Outcome,
+    SignalState,
+    TriggerState,
+)
 from messaging.console.context import NAVIGATION
+from messaging.console.looks import LOOKS
 from messaging.deliveries.pages import decisions
 from messaging.deliveries.resource import TRIGGERS
 from messaging.overview import pages
 from messaging.pairs.resource import VERBS
+from messaging.templatetags.hub import state
 from tests import ROOT
 from tests.messaging.console import tabler_auto
 
@@ -100,3 +111,21 @@ def test_the_sheet_of_keys_has_all_of_them() -> None:
     told = {names.get(key, key) for _, rows in pages.KEYS for key, _ in rows}
     pressed |= {"k with Ctrl"}
     assert pressed - {"g", "ArrowDown", "ArrowUp"} == told  # g begins a pair; arrows are the palette's
+
+
+def test_every_state_has_a_look_and_an_icon() -> None:
+    """A state that has none breaks each page with such a row on it."""
+    states = {
+        "message": MessageState,
+        "delivery": DeliveryState,
+        "trigger": TriggerState,
+        "incident": IncidentState,
+        "outcome": Outcome,
+        "signal": SignalState,
+        "job": JobState,
+    }
+    for kind, known in states.items():
+        for value in known:
+            assert state(kind, value), (kind, value)
+    for looks, icons in LOOKS.values():
+        assert looks.keys() == icons.keys()

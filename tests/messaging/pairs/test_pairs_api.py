@@ -18,7 +18,10 @@ from tests.messaging.status_service import messages_in_doubt
 
 pytestmark = pytest.mark.django_db
 
-VERBS = ("resume", "retry-now", "skip-head", "restart-sequence", "pause", "release", "clear-resync", "expect-sequence")
+VERBS = (
+    *("resume", "retry-now", "skip-head", "restart-sequence", "pause", "release", "hand-on", "clear-resync"),
+    "expect-sequence",
+)
 
 
 def path_of(pair: Pair) -> str:

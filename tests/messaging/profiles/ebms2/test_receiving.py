@@ -8,13 +8,16 @@ from datetime import timedelta
 
 import pytest
 
-from messaging.choices import MessageState, SignalState
-from messaging.models import Delivery, Incident, Message, OrderedConversation, Rejection, Signal
-from messaging.profiles.ebms2 import accepting
+from messaging.choices import IncidentState, MessageState, SignalState
+from messaging.models import AuditEntry, Delivery, Incident, Message, OrderedConversation, Rejection, Signal
+from messaging.profiles.ebms2 import accepting, ordering
 from messaging.protocol.codecs import ebms2
 from messaging.protocol.envelope import Ebms2, Ebms2Kind, MessageStatus
 from messaging.protocol.errors import ErrorCode
 from rmhub import clock
+from rmhub.roles import Role
+from tests.messaging.api.client import Api
+from tests.messaging.console.scenes import browser
 from tests.messaging.factories import link, work
 from tests.messaging.profiles.ebms2.partner import RELIABLE, decoded, ebms2_side, items
 from tests.messaging.wire import post
@@ -191,3 +194,42 @@ def test_nothing_is_handed_on_while_it_waits_for_its_turn() -> None:
     partner = ebms2_side(message_order=True)
     partner.bring(partner.ordered(1, "m1"))
     assert not Delivery.objects.exists()
+
+
+def test_a_person_hands_on_what_waits_without_what_is_missing(admin: Api) -> None:
+    partner = ebms2_side(message_order=True)
+    for number in (0, 2, 4, 3):
+        partner.bring(partner.ordered(number, f"m{number}"))
+    partner.bring(partner.ordered(7, "other", conversation="another"))
+    later = clock.now() + timedelta(minutes=11)
+    ordering.watch(later)
+    assert Incident.objects.get().cause == "order_gap"
+    path = f"/pairs/{partner.inbound.public_id}"
+    assert "hand-on" in admin.get(path).json["allowed_actions"]
+    reason = {"reason": "The partner says that number 1 was never sent."}
+    assert admin.post(f"{path}/hand-on", reason, If_Match="*").status == 200
+    done = [name for name, state in states() if state == "received"]
+    assert ([name for name in done if name != "other"], len(done)) == (["m0", "m2", "m3", "m4"], 5)
+    assert Incident.objects.get().state == IncidentState.RESOLVED
+    assert AuditEntry.objects.get(verb="pair.hand_on").after == {"messages": 4}
+    # From here on the order is the usual one; what was missing is refused.
+    partner.bring(partner.ordered(5, "m5"))
+    partner.bring(partner.ordered(1, "m1"))
+    assert states()[-1] == ("m5", "received")
+    assert Rejection.objects.get().reason == "Inconsistent"
+    nothing = admin.post(f"{path}/hand-on", reason, If_Match="*")
+    assert (nothing.status, nothing.code) == (409, "wrong_state")
+    assert "hand-on" not in nothing.json["allowed_actions"]
+
+
+def test_the_page_of_the_pair_offers_to_hand_on_what_waits() -> None:
+    partner = ebms2_side(message_order=True)
+    partner.bring(partner.ordered(1, "m1"))
+    console, page = browser(Role.ADMIN), f"/pairs/{partner.inbound.code}/"
+    assert "Hand on what waits" in console.get(page).content.decode()
+    dialog = console.get(f"{page}actions/hand-on/").content.decode()
+    assert "each conversation in its order" in dialog
+    said = {"reason": "It will never come.", "version": partner.inbound.version, "confirm": partner.inbound.code}
+    assert console.post(f"{page}actions/hand-on/", said).status_code == 303
+    assert states() == [("m1", "received")]
+    assert "Nothing waits for its turn." in console.get(page).content.decode()
