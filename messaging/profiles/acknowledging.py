@@ -6,16 +6,17 @@ Which MessageIds are stored already, and acknowledgements that are owed once mor
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple, Self
 
 from django.db import connection
 
 from messaging import storage
-from messaging.choices import Direction, SignalKind, SignalState
+from messaging.choices import Direction, MessageState, SignalKind, SignalState
+from messaging.engine.handover import Seat
 from messaging.entrance.effects import Arrived, Effects
-from messaging.models import Message, MessageIdentity, Signal
+from messaging.models import Message, MessageIdentity, Pair, Signal
 from messaging.models.bulk import bulk_insert, bulk_set
 from messaging.profiles.repeatable import remembering
 from messaging.profiles.repeatable.remembering import Key
@@ -24,6 +25,8 @@ from messaging.routing.services import upstream
 from partners.choices import Profile
 from partners.terms import Terms
 from partners.transports import HTTP, Transport
+from rmhub import clock
+from rmhub.ids import uuid7
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,6 +87,45 @@ class Acknowledging(Effects):
     owed: dict[uuid.UUID, int] = field(default_factory=dict)
     asked: dict[uuid.UUID, Item] = field(default_factory=dict)
     new_acks: dict[uuid.UUID, Signal] = field(default_factory=dict)
+
+    @classmethod
+    def of_group(
+        cls, items: Sequence[Item], ours: Mapping[str, Sequence[Message]], profile: Profile, seat: Seat | None
+    ) -> Self:
+        """Begins what a group of arrivals writes: locks their pairs and those of `ours`, the messages that they speak
+        of, and looks up which of their MessageIds are stored. Call in the transaction.
+        """
+        business = [item for item in items if item.pair_id is not None]
+        touched = {message.pair_id for found in ours.values() for message in found}
+        touched |= {item.pair_id for item in business if item.pair_id is not None}
+        batch = cls.begin(clock.now(), touched, [(item, item.envelope.message_id) for item in business], seat)
+        look_up(business, batch, profile)
+        return batch
+
+    def message(self, item: Item, pair: Pair, **more: Any) -> Message:
+        """A message as it is received now, at the end of its pair; `more`: what only its profile has."""
+        envelope = item.envelope
+        slices = [(part.offset, len(part.content)) for part in envelope.payloads if part.offset is not None]
+        return Message(
+            id=uuid7(),
+            direction=Direction.IN,
+            pair=pair,
+            agreement_version_id=item.agreed.version_id,
+            semantics=envelope.semantics,
+            message_id=envelope.message_id,
+            document_id=envelope.document_id,
+            conversation_id=envelope.conversation_id,
+            ref_to_message_id=envelope.ref_to_message_id,
+            service=envelope.service,
+            action=envelope.action,
+            position=pair.next_position,
+            content_type=item.content_type,
+            wire_frame=storage.cut_frame(item.body, slices),
+            digest=item.digest,
+            size=sum(len(part.content) for part in envelope.payloads),
+            created_at=self.now,
+            **{"state": MessageState.RECEIVED, "completed_at": self.now, **more},
+        )
 
     def remember(self, item: Item, message: Message) -> None:
         """Whatever comes under this MessageId from now on is a repeat."""

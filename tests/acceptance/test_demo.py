@@ -60,6 +60,15 @@ def test_a_stream_delivers_once_and_in_order_whatever_is_killed() -> None:
     assert code == 0
 
 
+def test_signed_messages_arrive_once_and_in_order_whatever_is_lost_or_killed() -> None:
+    """ebXML 2.0: conversations in order, messages and acknowledgements signed."""
+    code, result = demo("--profile", "ebms2", "--messages", "60", "--drop", "0.2", "--duplicate", "0.2", "--kill")
+    promised = {"submitted": 60, "delivered": 60, "completed": 60, "delivered_twice": 0, "lost": 0, "contradictions": 0}
+    promised |= {"out_of_order": 0, "suspended": 0, "messages_in_doubt": 0}
+    assert {name: result[name] for name in promised} == promised
+    assert code == 0
+
+
 def test_bad_options_are_refused_in_a_line() -> None:
     run = subprocess.run(
         [sys.executable, "manage.py", "demo", "--drop", "1.5"], cwd=ROOT, capture_output=True, text=True, timeout=600

@@ -13,7 +13,6 @@ from datetime import datetime
 
 from django.db import transaction
 
-from messaging import storage
 from messaging.choices import Direction, MessageState, SignalKind, SignalState
 from messaging.engine import handover, subscriptions
 from messaging.engine.snapshots import INBOUND_FIELDS, REPEATABLE_FIELDS
@@ -23,7 +22,7 @@ from messaging.entrance.refusals import Answer
 from messaging.journal import events
 from messaging.models import Message, OrderedConversation, Pair, Signal
 from messaging.models.bulk import bulk_insert, bulk_set, read, together
-from messaging.profiles.acknowledging import Acknowledging, Item, Known, is_same, look_up, owe_again
+from messaging.profiles.acknowledging import Acknowledging, Item, Known, is_same, owe_again
 from messaging.profiles.ebms2 import answered, signed
 from messaging.profiles.ebms2.answered import Said
 from messaging.profiles.ebms2.writing import HEADERS
@@ -38,7 +37,6 @@ from partners import registry
 from partners.choices import Profile, SyncReply
 from partners.terms import Terms
 from partners.transports import Transport
-from rmhub import clock
 from rmhub.ids import uuid7
 
 Key = tuple[uuid.UUID, str]  # pair and ConversationId
@@ -78,15 +76,11 @@ def accept(items: Sequence[Item]) -> list[Answer]:
     """
     seat = handover.seat()
     with transaction.atomic(durable=True):
-        now = clock.now()
-        business = [item for item in items if item.pair_id is not None]
         ours = answering.targets(name for item in items for name in answered.references(item.envelope))
-        touched = {message.pair_id for found in ours.values() for message in found}
-        touched |= {item.pair_id for item in business if item.pair_id is not None}
-        batch = Batch.begin(now, touched, [(item, item.envelope.message_id) for item in business], seat)
-        said = Said(now, batch.pairs, _locked(ours))
-        look_up(business, batch, Profile.EBMS2)
-        _look_up_conversations({_conversation(item) for item in business if _has_order(item)}, batch)
+        batch = Batch.of_group(items, ours, Profile.EBMS2, seat)
+        said = Said(batch.now, batch.pairs, _locked(ours))
+        ordered = {_conversation(item) for item in items if item.pair_id is not None and _has_order(item)}
+        _look_up_conversations(ordered, batch)
         outcomes = []
         for item in items:
             if any(answered.references(item.envelope)):
@@ -237,28 +231,12 @@ def _move(key: Key, moved: Conversation, batch: Batch) -> None:
 
 def _store(item: Item, pair: Pair, received: Received, batch: Batch, *, held: bool) -> tuple[Message, Waiting]:
     envelope, now = item.envelope, batch.now
-    slices = [(part.offset, len(part.content)) for part in envelope.payloads if part.offset is not None]
-    message = Message(
-        id=uuid7(),
-        direction=Direction.IN,
+    message = batch.message(
+        item,
+        pair,
         state=MessageState.HELD if held else MessageState.RECEIVED,
-        pair=pair,
-        agreement_version_id=item.agreed.version_id,
-        semantics=envelope.semantics,
-        message_id=envelope.message_id,
-        document_id=envelope.document_id,
-        conversation_id=envelope.conversation_id,
-        ref_to_message_id=envelope.ref_to_message_id,
-        service=envelope.service,
-        action=envelope.action,
-        order_number=received.order.sequence_number if received.order is not None else None,
-        position=pair.next_position,
-        content_type=item.content_type,
-        wire_frame=storage.cut_frame(item.body, slices),
-        digest=item.digest,
-        size=sum(len(part.content) for part in envelope.payloads),
-        created_at=now,
         completed_at=None if held else now,
+        order_number=received.order.sequence_number if received.order is not None else None,
     )
     rows = payload_rows(message, envelope.payloads, envelope.manifest)
     batch.store(message, rows, pair)

@@ -14,14 +14,14 @@ from datetime import datetime
 
 from django.db import transaction
 
-from messaging import dispatch, storage
-from messaging.choices import Direction, MessageState, SignalKind, SignalState
+from messaging import dispatch
+from messaging.choices import Direction, SignalKind, SignalState
 from messaging.engine import handover, subscriptions
 from messaging.engine.snapshots import INBOUND_FIELDS, OUTBOUND_FIELDS, acceptance_policy, inbound_state, writer_options
 from messaging.entrance.effects import documents_of, payload_rows, received_event
 from messaging.models import Message, MessageIdentity, Pair, Signal
 from messaging.models.bulk import bulk_set, together
-from messaging.profiles.acknowledging import Acknowledging, Item, Known, is_same, look_up, owe_again
+from messaging.profiles.acknowledging import Acknowledging, Item, Known, is_same, owe_again
 from messaging.profiles.ebxml import answering
 from messaging.profiles.ebxml.signals import error_signal, host, outgoing
 from messaging.protocol.acceptance import Decision, InboundState, Verdict, decide, received_from
@@ -31,7 +31,6 @@ from messaging.protocol.errors import Defect
 from messaging.routing.services import upstream
 from partners.choices import Profile
 from partners.terms import Terms
-from rmhub import clock
 from rmhub.ids import uuid7
 
 
@@ -56,18 +55,13 @@ def accept(items: Sequence[Item]) -> list[int]:
     """
     seat = handover.seat()
     with transaction.atomic(durable=True):
-        now = clock.now()
-        normals = [item for item in items if item.pair_id is not None]
-        targets = answering.targets(item.envelope.ref_to_message_id for item in items if item.pair_id is None)
-        touched = {message.pair_id for found in targets.values() for message in found}
-        touched |= {item.pair_id for item in normals if item.pair_id}
-        batch = Batch.begin(now, touched, [(item, item.envelope.message_id) for item in normals], seat)
-        look_up(normals, batch, Profile.EBXML)
+        ours = answering.targets(item.envelope.ref_to_message_id for item in items if item.pair_id is None)
+        batch = Batch.of_group(items, ours, Profile.EBXML, seat)
         for item in items:
             if item.pair_id is not None:
                 _accept_normal(item, batch)
             else:
-                answering.take(item, targets, batch)
+                answering.take(item, ours, batch)
         _write(batch)
     batch.wake_workers()
     return [204] * len(items)
@@ -100,29 +94,8 @@ def _accept_normal(item: Item, batch: Batch) -> None:
 
 def _store(item: Item, pair: Pair, decision: Decision, batch: Batch) -> None:
     envelope, now = item.envelope, batch.now
-    slices = [(part.offset, len(part.content)) for part in envelope.payloads if part.offset is not None]
-    message = Message(
-        id=uuid7(),
-        direction=Direction.IN,
-        state=MessageState.RECEIVED,
-        pair=pair,
-        agreement_version_id=item.agreed.version_id,
-        semantics=envelope.semantics,
-        message_id=envelope.message_id,
-        document_id=envelope.document_id,
-        conversation_id=envelope.conversation_id,
-        ref_to_message_id=envelope.ref_to_message_id,
-        service=envelope.service,
-        action=envelope.action,
-        sequence_number=envelope.hop.sequence_number if decision.acknowledge else None,
-        position=pair.next_position,
-        content_type=item.content_type,
-        wire_frame=storage.cut_frame(item.body, slices),
-        digest=item.digest,
-        size=sum(len(part.content) for part in envelope.payloads),
-        created_at=now,
-        completed_at=now,
-    )
+    number = envelope.hop.sequence_number if decision.acknowledge else None
+    message = batch.message(item, pair, sequence_number=number)
     _count_on(pair, decision.state)
     rows = payload_rows(message, envelope.payloads, envelope.manifest)
     batch.store(message, rows, pair)

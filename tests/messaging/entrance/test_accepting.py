@@ -18,6 +18,7 @@ from messaging.entrance.refusals import Arrival
 from messaging.journal.audit import Actor
 from messaging.models import Event, Incident, Message, MessageIdentity, Payload, Rejection, Signal, Transmission
 from messaging.pairs.services import operating
+from messaging.profiles import acknowledging
 from messaging.profiles.ebxml import accepting, receiving
 from messaging.protocol.envelope import MessageType, Semantics
 from messaging.transports import Parcel, Receipt
@@ -257,14 +258,14 @@ def test_an_id_that_another_process_stored_meanwhile_is_looked_up_again() -> Non
     """Between our look and our insert, a message with the same id may be committed on another pair of that partner."""
     partner = partner_side()
     partner.send(partner.message(1, "m@p"))
-    look_up, looks = accepting.look_up, []
+    look_up, looks = acknowledging.look_up, []
 
     def blind(normals, batch, profile) -> None:
         looks.append(len(normals))
         if len(looks) > 1:
             look_up(normals, batch, profile)
 
-    with mock.patch.object(accepting, "look_up", blind):
+    with mock.patch.object(acknowledging, "look_up", blind):
         assert partner.send(partner.message(2, "m@p")) == 204
     assert len(looks) == 2
     assert (Message.objects.count(), Message.objects.get().copies) == (1, 1)
