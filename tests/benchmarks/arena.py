@@ -115,8 +115,11 @@ class Arena:
             yield roots
 
 
-def build(servers: Servers, var: Path, pairs: int, say: Say, *, refused: int = 0) -> Arena:
-    """Two empty hubs with `pairs` agreements between them, the last of which lead nowhere (`refused`)."""
+def build(servers: Servers, var: Path, pairs: int, say: Say, *, refused: int = 0, ebms2: Path | None = None) -> Arena:
+    """Two empty hubs with `pairs` agreements between them, the last of which lead nowhere (`refused`).
+
+    `ebms2`: they are of ebXML Messaging 2.0, and in this folder is what each hub signs with.
+    """
     ports = free_ports(2)
     hubs: list[Hub] = []
     for number, (name, port) in enumerate(zip((SENDER, RECEIVER), ports, strict=True), start=1):
@@ -136,14 +139,15 @@ def build(servers: Servers, var: Path, pairs: int, say: Say, *, refused: int = 0
         )
     say(f"setting up two hubs with {pairs} agreements")
     with ThreadPoolExecutor(2) as pool:
-        list(pool.map(_prepare, hubs, reversed(hubs), (pairs, pairs), (refused, 0)))
+        list(pool.map(_prepare, hubs, reversed(hubs), (pairs, pairs), (refused, 0), (ebms2, ebms2)))
     return Arena(hubs[0], hubs[1], {hub.name: f"bench_{hub.name}" for hub in hubs})
 
 
-def _prepare(hub: Hub, other: Hub, pairs: int, refused: int) -> None:
+def _prepare(hub: Hub, other: Hub, pairs: int, refused: int, ebms2: Path | None) -> None:
     """Makes a hub's tables and agreements. Raises RuntimeError with what was said when that fails."""
     sides = (hub.name, hub.url, other.name, other.url, str(pairs), str(refused))
-    argv = [sys.executable, "-m", "tests.benchmarks.prepare", *sides]
+    signers = [str(ebms2 / f"{hub.name}.json")] if ebms2 is not None else []
+    argv = [sys.executable, "-m", "tests.benchmarks.prepare", *sides, *signers]
     result = subprocess.run(argv, env=hub.environment(), cwd=BASE, capture_output=True, text=True, check=False)
     if result.returncode != 0:
         said = (result.stdout + result.stderr).strip()[-4000:]

@@ -221,7 +221,8 @@ def _drain(arena: Arena) -> bool:
         while time.monotonic() < deadline:
             left = connection.execute(
                 "SELECT count(*) FROM messaging_pair"
-                " WHERE direction = 'out' AND flow <> 'suspended' AND (queued > 0 OR in_flight_id IS NOT NULL)"
+                " WHERE direction = 'out' AND flow <> 'suspended'"
+                " AND (queued > 0 OR out_now > 0 OR in_flight_id IS NOT NULL)"
             ).fetchone()
             if left == (0,):
                 return True

@@ -10,7 +10,7 @@ import json
 import os
 import shutil
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -48,6 +48,7 @@ class Peer:
             "PEER_DATABASE_URL": self.urls[side],
             "PEER_RECEIVER_URL": f"http://127.0.0.1:{self.port}",
             "PEER_MEDIA": str(self.folder / side),
+            "PEER_KEYS": str(self.folder),
         }
 
     @contextlib.contextmanager
@@ -68,8 +69,12 @@ class Peer:
             yield roots
 
 
-def build(servers: Servers, environment: Path, var: Path, say: Say) -> Peer:
-    """Two parties with empty databases and folders."""
+def build(
+    servers: Servers, environment: Path, var: Path, say: Say, *, keys: Mapping[str, tuple[bytes, str]] | None = None
+) -> Peer:
+    """Two parties with empty databases and folders. `keys`: with what each side signs (PKCS #12, and PEM of the
+    certificate); without them nothing is signed.
+    """
     folder = var / "peer"
     if folder.exists():
         shutil.rmtree(folder)
@@ -84,6 +89,11 @@ def build(servers: Servers, environment: Path, var: Path, say: Say) -> Peer:
     )
     for side in SIDES:
         (folder / side).mkdir(parents=True)
+        if keys:
+            private, public = keys[side]
+            (folder / f"{side}.p12").write_bytes(private)
+            (folder / f"{side}.pem").write_text(public)
+    for side in SIDES:
         say(f"setting up the peer's {side}")
         _output(peer, side, "peer_site.prepare")
     return peer

@@ -1,15 +1,19 @@
 """Sets one hub up: two parties, a number of agreements with messaging service URIs of their own, credentials both ways.
 
-    python -m tests.benchmarks.prepare OWN_NAME OWN_URL PARTNER_NAME PARTNER_URL AGREEMENTS REFUSED
+    python -m tests.benchmarks.prepare OWN_NAME OWN_URL PARTNER_NAME PARTNER_URL AGREEMENTS REFUSED [SIGNERS]
 
+With SIGNERS, a JSON file, the agreements are of ebXML Messaging 2.0: signed with what it has, unsigned if that is
+nothing.
 Of the last REFUSED agreements the partner's address is one that takes nothing, and one refusal suspends their pair.
 Runs with the environment of the hub, and makes the tables of its database first.
 """
 
 from __future__ import annotations
 
+import json
 import sys
 from copy import copy
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import django
@@ -36,7 +40,7 @@ def tpa_id(number: int) -> str:
 
 
 def main() -> None:
-    own_name, own_url, partner_name, partner_url, count, refused = sys.argv[1:]
+    own_name, own_url, partner_name, partner_url, count, refused, *signers = sys.argv[1:]
     django.setup()
     call_command("migrate", verbosity=0)
     from messaging.engine import pairs
@@ -46,7 +50,16 @@ def main() -> None:
 
     own = services.party_create(name=own_name, is_own=True, identifiers=[("DUNS", _duns(own_name))])
     partner = services.party_create(name=partner_name, identifiers=[("DUNS", _duns(partner_name))])
-    basic = CredentialKind.BASIC
+    basic, signing = CredentialKind.BASIC, CredentialKind.SIGNING
+    profile: dict[str, object] = {}
+    if signers:
+        profile = {"profile": "ebms2", "sync_reply": "mshSignalsOnly"}
+        known = json.loads(Path(signers[0]).read_text())
+        if known:
+            profile["signatures"] = "receipts"
+            services.credential_issue(party=partner, kind=signing, certificate=known["partner"])
+            services.credential_store_outbound(party=partner, kind=signing, secret=known["own"])
+    folder = "/ebms2/" if signers else EBXML
     services.credential_issue(party=partner, kind=basic, username=partner_name, secret=SECRET)
     services.credential_store_outbound(party=partner, kind=basic, username=own_name, secret=SECRET)
 
@@ -55,12 +68,12 @@ def main() -> None:
             tpa_id=tpa_id(number),
             own_party=own,
             partner=partner,
-            own_endpoint=services.endpoint_create(party=own, name=f"p{number}", uri=f"{own_url}{path(number)}"),
+            own_endpoint=services.endpoint_create(party=own, name=f"p{number}", uri=f"{own_url}{path(number, folder)}"),
             partner_endpoint=services.endpoint_create(
-                party=partner, name=f"p{number}", uri=f"{partner_url}{path(number)}", address=address
+                party=partner, name=f"p{number}", uri=f"{partner_url}{path(number, folder)}", address=address
             ),
             services=[(SERVICE, "*", "both")],
-            **TERMS | terms,  # type: ignore[arg-type]
+            **TERMS | profile | terms,  # type: ignore[arg-type]
         )
         services.version_activate(version=made.versions.get())
         return made
@@ -79,13 +92,16 @@ def main() -> None:
         for number, pair in enumerate(more, start=2):
             pair.pk, pair.code = uuid7(), f"{like.code}{number}"
             for uri in ("sender_uri", "receiver_uri"):
-                setattr(pair, uri, getattr(pair, uri).replace(path(1), path(number)))
+                setattr(pair, uri, getattr(pair, uri).replace(path(1, folder), path(number, folder)))
         Pair.objects.bulk_create(more, batch_size=1000)
 
 
-def path(number: int) -> str:
+EBXML = "/ebxml/"
+
+
+def path(number: int, folder: str = EBXML) -> str:
     """Where the messaging services of an agreement are, on both sides."""
-    return f"/ebxml/msh/p{number}"
+    return f"{folder}msh/p{number}"
 
 
 def _repeat(like: Agreement, numbers: range) -> None:
@@ -98,7 +114,7 @@ def _repeat(like: Agreement, numbers: range) -> None:
             ends = [copy(version.own_endpoint), copy(version.partner_endpoint)]
             for end in ends:
                 end.pk, end.name = uuid7(), f"p{number}"
-                end.uri = f"{end.uri.rpartition('/ebxml/')[0]}{path(number)}"
+                end.uri = f"{end.uri.rpartition('/')[0]}/p{number}"
             agreement, terms, allowed = copy(like), copy(version), copy(service)
             agreement.pk, agreement.tpa_id = uuid7(), tpa_id(number)
             terms.pk, terms.agreement, (terms.own_endpoint, terms.partner_endpoint) = uuid7(), agreement, ends

@@ -86,6 +86,9 @@ def _tables(raw: Figures, found: Figures) -> list[tuple[str, list[str], list[lis
         tables.append(_forgetting(raw["forgetting"]))
     if found["streams"]:
         tables.append(_streams(found["streams"]))
+    if found["signed"]:
+        rows = [_costs(_WHO[row["who"], row["signed"]], row) for row in found["signed"]]
+        tables.append(("ebXML Messaging 2.0 beside AS2: acknowledged in the response", columns, rows))
     if found["applications"]:
         tables.append(_applications(found["applications"]))
     if found["idle"] or found["at_rest"]:
@@ -102,6 +105,14 @@ def _tables(raw: Figures, found: Figures) -> list[tuple[str, list[str], list[lis
         rows = [[part, " ".join(reason.split())[:200]] for part, reason in raw["not_measured"].items()]
         tables.append(("Not measured", ["part", "why"], rows))
     return tables
+
+
+_WHO = {
+    ("ours", False): "our hubs, ebXML 2.0, unsigned",
+    ("ours", True): "our hubs, ebXML 2.0, signed",
+    ("peer", False): "django-pyas2, AS2, unsigned",
+    ("peer", True): "django-pyas2, AS2, signed",
+}
 
 
 def _met(met: bool | None) -> str:

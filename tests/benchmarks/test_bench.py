@@ -94,6 +94,7 @@ def raw(ours: list[dict[str, Any]], peers: list[dict[str, Any]], **changes: Any)
         "machines": [],
         "forgetting": [],
         "streams": [],
+        "signed": [],
         "applications": [],
         "circuit": {},
         "not_measured": {},
@@ -150,6 +151,20 @@ def test_a_stream_is_held_against_one_message_at_a_time() -> None:
     assert "One pair over a slow link" in table and "21.0" in table
     slow = results.summarise(raw([], [], streams=[over_a_link("ebxml", 16.0), over_a_link("stream", 300.0)]))
     assert [goal["met"] for goal in slow["goals"]] == [False, False]
+
+
+def test_signatures_are_measured_beside_the_peers() -> None:
+    runs = [
+        {**steady(10, 160.0, 8.0), "who": "ours", "signed": False},
+        {**steady(10, 40.0, 20.0), "who": "ours", "signed": True},
+        {**peer_run(4, 36.0), "who": "peer", "signed": False},
+        {**peer_run(4, 12.0), "who": "peer", "signed": True, "states": {"S": 9, "E": 1}},
+    ]
+    found = results.summarise(raw([], [], signed=runs))
+    speeds = [(row["who"], row["signed"], row["messages_per_second"]["median"]) for row in found["signed"]]
+    assert speeds == [("ours", False, 160.0), ("ours", True, 40.0), ("peer", False, 36.0), ("peer", True, 12.0)]
+    assert "our hubs, ebXML 2.0, signed" in report.table(raw([], [], signed=runs), found)
+    assert found["faults"] == ["the peer with 4 senders failed 1 messages: "]
 
 
 def test_a_stream_that_lost_its_order_is_a_fault() -> None:

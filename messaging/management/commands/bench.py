@@ -21,7 +21,17 @@ class Command(BaseCommand):
         parser.add_argument("--quick", action="store_true", help="one short round: a look, not a measurement")
         parser.add_argument(
             "--only",
-            choices=("ours", "limits", "peer", "machines", "forgetting", "streams", "applications", "circuit"),
+            choices=(
+                "ours",
+                "limits",
+                "peer",
+                "machines",
+                "forgetting",
+                "streams",
+                "signed",
+                "applications",
+                "circuit",
+            ),
             nargs="+",
             help="only these parts",
         )

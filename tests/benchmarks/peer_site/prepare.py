@@ -1,6 +1,11 @@
-"""Makes the tables of one party, and the other party as its partner: unsigned, with a synchronous receipt (MDN)."""
+"""Makes the tables of one party, and the other party as its partner, with a synchronous receipt (MDN).
+
+Unsigned, unless there is a key for each side.
+"""
 
 from __future__ import annotations
+
+from pathlib import Path
 
 import django
 from django.conf import settings
@@ -11,18 +16,31 @@ NAMES = {"sender": "bench-sender", "receiver": "bench-receiver"}
 
 def main() -> None:
     django.setup()
-    from pyas2.models import Organization, Partner
+    from pyas2.models import Organization, Partner, PrivateKey, PublicCertificate
 
     call_command("migrate", verbosity=0)
     own = settings.SIDE
     other = "receiver" if own == "sender" else "sender"
-    Organization.objects.create(name=own, as2_name=NAMES[own])
+    keys = Path(settings.KEYS)
+    more: dict[str, object] = {}
+    organization = Organization.objects.create(name=own, as2_name=NAMES[own])
+    if (keys / f"{own}.p12").exists():
+        key = PrivateKey(name=f"{own}.p12", key=(keys / f"{own}.p12").read_bytes(), key_pass="bench")
+        key.save()
+        organization.signature_key = key
+        organization.save()
+        certificate = PublicCertificate(
+            name=f"{other}.pem", certificate=(keys / f"{other}.pem").read_bytes(), verify_cert=False
+        )
+        certificate.save()
+        more = {"signature": "sha256", "signature_cert": certificate, "mdn_sign": "sha256"}
     Partner.objects.create(
         name=other,
         as2_name=NAMES[other],
         target_url=f"{settings.RECEIVER_URL}/pyas2/as2receive",
         mdn=True,
         mdn_mode="SYNC",
+        **more,
     )
 
 

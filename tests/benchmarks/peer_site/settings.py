@@ -16,6 +16,7 @@ ROOT_URLCONF = "peer_site.urls"
 USE_TZ = True
 DEFAULT_AUTO_FIELD = "django.db.models.AutoField"
 STATIC_URL = "/static/"
+KEYS = os.environ["PEER_KEYS"]
 MEDIA_ROOT = os.environ["PEER_MEDIA"]
 INSTALLED_APPS = [
     "django.contrib.admin",
