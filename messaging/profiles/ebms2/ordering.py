@@ -16,28 +16,29 @@ from messaging.choices import Direction, IncidentState, MessageState
 from messaging.journal import events, incidents
 from messaging.models import Incident, Message, OrderedConversation, Pair
 from messaging.profiles.repeatable.repeating import Later
-from messaging.protocol.codecs.ebms2_lexical import MAX_ORDER
+from messaging.protocol.ebms.sending import place
 from messaging.protocol.envelope import MessageOrder
 
 _IN_FLIGHT = (MessageState.SENDING, MessageState.AWAITING_ACK, MessageState.RETRYING)
 
 
 def next_place(message: Message, now: datetime) -> MessageOrder:
-    """The place of the next message of this conversation, in the claim of `now`. Call with the pair locked. Raises
-    Later.
-
-    A beginning (Reset) waits until all before it has come to its end, and is acknowledged before anything follows: so
-    no number of before it can be taken for one of after it, whatever the network does to their order.
+    """The place of the next message of this conversation (`protocol.ebms.sending.place`), in the claim of `now`. Call
+    with the pair locked. Raises Later.
     """
     known = OrderedConversation.objects.filter(pair=message.pair_id, conversation_id=message.conversation_id).first()
     number = known.number if known is not None and not known.restarts else None
-    if number is not None and 0 < number < MAX_ORDER:
-        return MessageOrder(number + 1)
-    same = Message.objects.filter(pair=message.pair_id, conversation_id=message.conversation_id)
-    under_way = same.filter(direction=Direction.OUT, state__in=_IN_FLIGHT, order_number__isnull=False)
-    if under_way.exists() or (known is not None and number == 0 and known.changed_at == now):
+
+    def under_way() -> bool:
+        same = Message.objects.filter(pair=message.pair_id, conversation_id=message.conversation_id)
+        sent = same.filter(direction=Direction.OUT, state__in=_IN_FLIGHT, order_number__isnull=False)
+        # What the same claim has begun is not saved yet.
+        return sent.exists() or (known is not None and number == 0 and known.changed_at == now)
+
+    found = place(number, under_way)
+    if found is None:
         raise Later
-    return MessageOrder(1) if number == 0 else MessageOrder(0, reset=True)
+    return found
 
 
 def took(message: Message, now: datetime) -> None:
