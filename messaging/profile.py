@@ -147,6 +147,10 @@ class Profile(ABC):
         """Writes what came of attempts at messages that it moves itself; `pairs`: theirs, locked, if `pairs_first`."""
         raise AssertionError("a profile that moves messages itself says how")
 
+    def last_send(self, message: Message, terms: Terms) -> datetime:
+        """When a message in flight one by one, which has been sent first at `first_sent_at`, is sent no more."""
+        raise AssertionError(f"messages under {terms.tpa_id} are not in flight one by one")
+
     def restored(self, now: datetime) -> None:
         """The database was replaced by an older one, or ids were lost: what that leaves in doubt. Call outside of
         transactions.

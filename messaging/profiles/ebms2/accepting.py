@@ -23,6 +23,7 @@ from messaging.entrance.refusals import Answer
 from messaging.journal import events
 from messaging.models import Message, OrderedConversation, Pair, Signal
 from messaging.models.bulk import bulk_insert, bulk_set, read, together
+from messaging.pairs.services.resync import CAUSE
 from messaging.profiles.acknowledging import Acknowledging, Item, Known, is_same, look_up, owe_again
 from messaging.profiles.ebms2 import answered
 from messaging.profiles.ebms2.answered import Said
@@ -176,7 +177,11 @@ def _known(item: Item, batch: Batch) -> Conversation:
         return Conversation()
     row = batch.conversations.get(_conversation(item))
     held = frozenset(batch.waits.get(_conversation(item), ()))
-    return Conversation(row.number, held, row.restarts) if row is not None else Conversation(held=held)
+    if row is not None:
+        return Conversation(row.number, held, row.restarts)
+    # After a loss of memory it may have begun in the time that is forgotten.
+    forgotten = batch.pairs[_conversation(item)[0]].resync_since is not None
+    return Conversation(held=held, any_number=forgotten)
 
 
 def _take(item: Item, pair: Pair, decision: Decision, received: Received, batch: Batch) -> Answer:
@@ -250,6 +255,7 @@ def _store(item: Item, pair: Pair, received: Received, batch: Batch, *, held: bo
     if received.once:
         batch.remember(item, message)
     if held:
+        message.cause = CAUSE if lost else ""
         data: dict[str, object] = {"order_number": message.order_number}
         batch.events.append(
             events.event("message.held", now, pair=pair, message=message, data=data, traceparent=item.traceparent)
@@ -265,12 +271,14 @@ def _store(item: Item, pair: Pair, received: Received, batch: Batch, *, held: bo
 def _turn(waiting: Waiting, pair: Pair, batch: Batch) -> None:
     """What waited has its turn: at the end of its pair, so that ordered triggers get it in this order."""
     message = waiting.message
-    message.state, message.completed_at = MessageState.RECEIVED, batch.now
+    # It may be a repeat if it came while that was so, whatever has been cleared since.
+    lost = message.cause == CAUSE or pair.resync_since is not None
+    message.state, message.cause, message.completed_at = MessageState.RECEIVED, "", batch.now
     message.position = pair.next_position
     pair.next_position += 1
     if waiting.stored:
         batch.turned.append(message)
-    _hand_on(waiting, batch, memory_lost=pair.resync_since is not None)
+    _hand_on(waiting, batch, memory_lost=lost)
 
 
 def _hand_on(waiting: Waiting, batch: Batch, *, memory_lost: bool) -> None:
@@ -389,7 +397,7 @@ def _write(batch: Batch, said: Said) -> None:
         bulk_insert(said.signals)
         bulk_insert(new)
         bulk_set([row for row in batch.conversations.values() if row not in new], _CONVERSATION_FIELDS)
-        bulk_set(batch.turned, ("state", "completed_at", "position"))
+        bulk_set(batch.turned, ("state", "cause", "completed_at", "position"))
         bulk_set(list(said.moved.values()), MESSAGE_FIELDS)
     moved = list({message.pair_id: batch.pairs[message.pair_id] for message in said.moved.values()}.values())
     batch.continuation.many_of(moved)

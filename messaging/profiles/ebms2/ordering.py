@@ -15,6 +15,7 @@ from django.db import transaction
 from messaging.choices import Direction, IncidentState, MessageState
 from messaging.journal import events, incidents
 from messaging.models import Incident, Message, OrderedConversation, Pair
+from messaging.pairs.services.resync import CAUSE
 from messaging.profiles.repeatable.repeating import Later
 from messaging.protocol.ebms.sending import place
 from messaging.protocol.envelope import MessageOrder
@@ -41,12 +42,12 @@ def next_place(message: Message, now: datetime) -> MessageOrder:
     return found
 
 
-def took(message: Message, now: datetime) -> None:
-    """The message goes out under its number."""
+def took(message: Message, now: datetime, *, anew: bool = False) -> None:
+    """The message goes out under its number. `anew`: what follows begins anew all the same."""
     OrderedConversation.objects.update_or_create(
         pair_id=message.pair_id,
         conversation_id=message.conversation_id,
-        defaults={"number": message.order_number, "restarts": False, "changed_at": now},
+        defaults={"number": message.order_number, "restarts": anew, "changed_at": now},
     )
 
 
@@ -62,9 +63,11 @@ def interrupted(messages: Iterable[Message]) -> None:
 
 def restored() -> None:
     """The database was replaced by an older one: the numbers that were given since are not known, so every conversation
-    of ours begins anew; and of the partners' any number is the next.
+    of ours begins anew; and of the partners' any number is the next. What waits here for its turn may have had it.
     """
     OrderedConversation.objects.update(restarts=True)
+    held = Message.objects.filter(direction=Direction.IN, state=MessageState.HELD)
+    held.update(cause=CAUSE)
 
 
 # A sender repeats what is missing within minutes; after that a person should ask.
