@@ -11,12 +11,13 @@ from collections.abc import Iterable
 from datetime import datetime, timedelta
 
 from django.db import transaction
+from django.db.models import Q
 
 from messaging.choices import Direction, IncidentState, MessageState
 from messaging.journal import events, incidents
 from messaging.models import Incident, Message, OrderedConversation, Pair
 from messaging.pairs.services.resync import CAUSE
-from messaging.profiles.repeatable.repeating import Later
+from messaging.profiles.repeatable.repeating import Later, pairs_if_free
 from messaging.protocol.ebms.sending import place
 from messaging.protocol.envelope import MessageOrder
 
@@ -72,8 +73,9 @@ def restored() -> None:
 
 # A sender repeats what is missing within minutes; after that a person should ask.
 GAP = timedelta(minutes=10)
-# A sender that goes on after so long a silence begins anew, or fills the gap that its old number leaves.
-_KEPT = timedelta(days=60)
+# After so long a silence a conversation of ours begins anew. One of a partner is known for much longer: what goes on
+# with its old number after it is forgotten waits for a beginning.
+OURS_KEPT, THEIRS_KEPT = timedelta(days=60), timedelta(days=400)
 _AT_ONCE = 5000
 
 
@@ -87,9 +89,25 @@ def watch(now: datetime) -> int:
     known = set(told.values_list("pair_id", flat=True))
     for pair_id in sorted(oldest.keys() - known | {key for key in known - oldest.keys() if key is not None}):
         _tell(pair_id, oldest.get(pair_id), now)
-    old = OrderedConversation.objects.filter(changed_at__lt=now - _KEPT, gap_since=None)
-    OrderedConversation.objects.filter(pk__in=old.values("pk")[:_AT_ONCE]).delete()
+    _forget(now)
     return len(oldest)
+
+
+def _forget(now: datetime) -> None:
+    """Forgets conversations that are silent. Nothing waits for that, so each round looks at one part of a large table:
+    which one, the clock's microseconds say.
+    """
+    newest = OrderedConversation.objects.order_by("-pk").values_list("pk", flat=True).first()
+    if newest is None:
+        return
+    first = now.microsecond % (newest // _AT_ONCE + 1) * _AT_ONCE
+    silent = Q(pair__direction=Direction.OUT, changed_at__lt=now - OURS_KEPT)
+    silent |= Q(pair__direction=Direction.IN, changed_at__lt=now - THEIRS_KEPT)
+    part = OrderedConversation.objects.filter(silent, gap_since=None, pk__range=(first, first + _AT_ONCE - 1))
+    with transaction.atomic():
+        pairs = pairs_if_free(part.values_list("pair_id", flat=True))
+        # Under the locks: one that has just gone on stays.
+        part.filter(pair__in=list(pairs)).delete()
 
 
 _CAUSE = "order_gap"
