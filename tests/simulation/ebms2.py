@@ -549,11 +549,11 @@ class Ebms2World:
             self.hand_on(message)
         for number in turns:
             self.hand_on(waits.pop(number))
-        self.disk.conversations[name] = moved
+        if not moved.held or moved.last != self.disk.conversations.get(name, Conversation()).last:
+            self.disk.gaps.pop(name, None)
         if moved.held:
             self.disk.gaps.setdefault(name, self.now)
-        else:
-            self.disk.gaps.pop(name, None)
+        self.disk.conversations[name] = moved
         return None
 
     def holds(self, message: Message) -> bool:

@@ -219,8 +219,9 @@ def _move(key: Key, moved: Conversation, batch: Batch) -> None:
     row = batch.conversations.get(key)
     if row is None:
         row = batch.conversations[key] = OrderedConversation(pair_id=key[0], conversation_id=key[1])
+    still = row.gap_since if row.number == moved.last else None  # the same number is missing as before
     row.number, row.restarts, row.changed_at = moved.last, moved.any_number, batch.now
-    row.gap_since = (row.gap_since or batch.now) if moved.held else None
+    row.gap_since = (still or batch.now) if moved.held else None
 
 
 def _store(item: Item, pair: Pair, received: Received, batch: Batch, *, held: bool) -> tuple[Message, Waiting]:
