@@ -174,6 +174,10 @@ class Profile(ABC):
         """
         return 0
 
+    def last_send(self, message: Message, terms: Terms) -> datetime:
+        """When a message in flight one by one, which has been sent first at `first_sent_at`, is sent no more."""
+        raise AssertionError(f"messages under {terms.tpa_id} are not in flight one by one")
+
     def restored(self, now: datetime) -> None:
         """The database was replaced by an older one, or ids were lost: what that leaves in doubt. Call outside of
         transactions.

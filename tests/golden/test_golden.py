@@ -31,6 +31,7 @@ from tests.messaging.conftest import NOON, one_worker, scene, static_folder, tim
 from tests.messaging.console.pages import DOWNLOADS, PAGES
 from tests.messaging.console.scenes import World, browser
 from tests.simulation.atomic import AtomicWorld
+from tests.simulation.ebms2 import Ebms2World
 from tests.simulation.requests import RequestWorld
 from tests.simulation.streams import StreamWorld
 from tests.simulation.triggers import TriggerWorld
@@ -151,6 +152,7 @@ def test_verbs_and_events() -> None:
         ("pairs", PairWorld),
         ("streams", StreamWorld),
         ("requests", RequestWorld),
+        ("ebms2", Ebms2World),
         ("triggers", TriggerWorld),
         ("transactions", AtomicWorld),
     ],

@@ -13,8 +13,9 @@ from typing import Any
 import pytest
 
 from tests import ROOT
-from tests.simulation import atomic_nodes, builds, requests, streams
+from tests.simulation import atomic_nodes, builds, ebms2_rows, requests, streams
 from tests.simulation.atomic import AtomicWorld
+from tests.simulation.ebms2 import Ebms2World
 from tests.simulation.requests import RequestWorld
 from tests.simulation.streams import StreamWorld
 from tests.simulation.workers import MISTAKES, Fault, Handing, Workers
@@ -43,8 +44,18 @@ def _transactions(seed: int = 1, handing: Handing = Handing(), fault: Fault | No
     return AtomicWorld(seed, atomic_nodes.Build(handing=handing), fault=fault)
 
 
+def _ebms2(seed: int = 1, handing: Handing = Handing(), fault: Fault | None = None) -> Any:  # noqa: B008
+    return Ebms2World(seed, ebms2_rows.Build(handing=handing), fault=fault)
+
+
 Make = Callable[..., Any]
-WORLDS: dict[str, Make] = {"pairs": _pairs, "requests": _requests, "streams": _streams, "transactions": _transactions}
+WORLDS: dict[str, Make] = {
+    "pairs": _pairs,
+    "requests": _requests,
+    "streams": _streams,
+    "transactions": _transactions,
+    "ebms2": _ebms2,
+}
 
 
 def workers_of(world: Any) -> Workers:
@@ -59,6 +70,8 @@ def most_attempts(world: Any) -> int:
         return max(row.attempts for row in world.hubs["A"].rows.values())
     if isinstance(world, RequestWorld):
         return max(message.core.attempts for message in world.messages.values())
+    if isinstance(world, Ebms2World):
+        return max(message.attempts for message in world.messages.values())
     if isinstance(world, AtomicWorld):
         return max(row.attempts for row in world.root.outbox)
     return max(document.attempts for document in world.documents)

@@ -49,7 +49,7 @@ def begin(now: datetime, as_of: datetime | None, reason: str) -> int:
     inbound = [pair for pair in pairs.values() if pair.direction == Direction.IN]
     _restart_sequences(outbound, now)
     begin_anew(now)
-    _doubt_requests(outbound, as_of or now, now)
+    _doubt_what_waits(outbound, as_of or now, now)
     _give_up_what_goes_out_once(now)
     _lose_numbers(inbound)
     # What callables did was in this database, and went with it.
@@ -105,11 +105,13 @@ def _restart_sequences(pairs: Iterable[Pair], now: datetime) -> None:
     on_the_wire.update(outcome=Outcome.LOST, cause="worker_lost", detail=_UNKNOWN, finished_at=now)
 
 
-def _doubt_requests(pairs: Collection[Pair], as_of: datetime, now: datetime) -> None:
-    """Requests that wait in the database may have been sent since under a first-instance time that is forgotten.
+def _doubt_what_waits(pairs: Collection[Pair], as_of: datetime, now: datetime) -> None:
+    """Messages in flight one by one that wait in the database may have been sent since, first at a time that is
+    forgotten.
 
-    They get the earliest that it can have been. A partner that has one refuses the other time, and as an attempt of
-    nobody knows what outcome came before, it is in doubt then; and none is sent once the partner may have forgotten it.
+    They get the earliest that it can have been. A partner that has a request refuses the other time, and as an attempt
+    of nobody knows what outcome came before, it is in doubt then; and nothing is sent once the partner may have
+    forgotten it.
     """
     queued = Message.objects.filter(
         pair__in=[pair.pk for pair in pairs], state=MessageState.QUEUED, attempts=0, due_at=None
@@ -119,11 +121,11 @@ def _doubt_requests(pairs: Collection[Pair], as_of: datetime, now: datetime) -> 
     attempts: list[Transmission] = []
     for message in queued.order_by("pk").select_for_update(of=("self",)).defer("wire_frame").iterator():
         terms = versions.version(message.agreement_version_id)
-        if not profile.of(terms).answered_at_once:
+        if not profile.of(terms).one_by_one:
             continue
         attempts.append(repeating.maybe_sent(message, terms, as_of, now, cause=CAUSE, detail=_UNKNOWN))
         messages.append(message)
-    bulk_set(messages, ("first_sent_at", "expires_at", "attempts"))
+    bulk_set(messages, repeating.MAYBE_SENT)
     bulk_insert(attempts)
 
 

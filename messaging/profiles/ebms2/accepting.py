@@ -22,6 +22,7 @@ from messaging.entrance.refusals import Answer
 from messaging.journal import events
 from messaging.models import Message, OrderedConversation, Pair, Signal
 from messaging.models.bulk import bulk_insert, bulk_set, read, together
+from messaging.pairs.services.resync import CAUSE
 from messaging.profiles.acknowledging import Acknowledging, Item, Known, is_same, owe_again
 from messaging.profiles.ebms2 import answered, signed
 from messaging.profiles.ebms2.answered import Said
@@ -187,7 +188,11 @@ def _known(item: Item, batch: Batch) -> Conversation:
         return Conversation()
     row = batch.conversations.get(_conversation(item))
     held = frozenset(batch.waits.get(_conversation(item), ()))
-    return Conversation(row.number, held, row.restarts) if row is not None else Conversation(held=held)
+    if row is not None:
+        return Conversation(row.number, held, row.restarts)
+    # After a loss of memory it may have begun in the time that is forgotten.
+    forgotten = batch.pairs[_conversation(item)[0]].resync_since is not None
+    return Conversation(held=held, any_number=forgotten)
 
 
 def _take(item: Item, pair: Pair, decision: Decision, received: Received, batch: Batch) -> Answer:
@@ -225,8 +230,9 @@ def _move(key: Key, moved: Conversation, batch: Batch) -> None:
     row = batch.conversations.get(key)
     if row is None:
         row = batch.conversations[key] = OrderedConversation(pair_id=key[0], conversation_id=key[1])
+    still = row.gap_since if row.number == moved.last else None  # the same number is missing as before
     row.number, row.restarts, row.changed_at = moved.last, moved.any_number, batch.now
-    row.gap_since = (row.gap_since or batch.now) if moved.held else None
+    row.gap_since = (still or batch.now) if moved.held else None
 
 
 def _store(item: Item, pair: Pair, received: Received, batch: Batch, *, held: bool) -> tuple[Message, Waiting]:
@@ -245,6 +251,7 @@ def _store(item: Item, pair: Pair, received: Received, batch: Batch, *, held: bo
     if received.once:
         batch.remember(item, message)
     if held:
+        message.cause = CAUSE if lost else ""
         data: dict[str, object] = {"order_number": message.order_number}
         batch.events.append(
             events.event("message.held", now, pair=pair, message=message, data=data, traceparent=item.traceparent)
@@ -260,12 +267,14 @@ def _store(item: Item, pair: Pair, received: Received, batch: Batch, *, held: bo
 def _turn(waiting: Waiting, pair: Pair, batch: Batch) -> None:
     """What waited has its turn: at the end of its pair, so that ordered triggers get it in this order."""
     message = waiting.message
-    message.state, message.completed_at = MessageState.RECEIVED, batch.now
+    # It may be a repeat if it came while that was so, whatever has been cleared since.
+    lost = message.cause == CAUSE or pair.resync_since is not None
+    message.state, message.cause, message.completed_at = MessageState.RECEIVED, "", batch.now
     message.position = pair.next_position
     pair.next_position += 1
     if waiting.stored:
         batch.turned.append(message)
-    _hand_on(waiting, batch, memory_lost=pair.resync_since is not None)
+    _hand_on(waiting, batch, memory_lost=lost)
 
 
 def _hand_on(waiting: Waiting, batch: Batch, *, memory_lost: bool) -> None:
@@ -391,7 +400,7 @@ def _write(batch: Batch, said: Said) -> None:
         bulk_insert(said.signals)
         bulk_insert(new)
         bulk_set([row for row in batch.conversations.values() if row not in new], _CONVERSATION_FIELDS)
-        bulk_set(batch.turned, ("state", "completed_at", "position"))
+        bulk_set(batch.turned, ("state", "cause", "completed_at", "position"))
         bulk_set(list(said.moved.values()), MESSAGE_FIELDS)
     moved = list({message.pair_id: batch.pairs[message.pair_id] for message in said.moved.values()}.values())
     batch.continuation.many_of(moved)

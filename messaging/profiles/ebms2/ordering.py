@@ -11,41 +11,44 @@ from collections.abc import Iterable
 from datetime import datetime, timedelta
 
 from django.db import transaction
+from django.db.models import Q
 
 from messaging.choices import Direction, IncidentState, MessageState
 from messaging.journal import events, incidents
 from messaging.models import Incident, Message, OrderedConversation, Pair
-from messaging.profiles.repeatable.repeating import Later
-from messaging.protocol.codecs.ebms2_lexical import MAX_ORDER
+from messaging.pairs.services.resync import CAUSE
+from messaging.profiles.repeatable.repeating import Later, pairs_if_free
+from messaging.protocol.ebms.sending import place
 from messaging.protocol.envelope import MessageOrder
 
 _IN_FLIGHT = (MessageState.SENDING, MessageState.AWAITING_ACK, MessageState.RETRYING)
 
 
 def next_place(message: Message, now: datetime) -> MessageOrder:
-    """The place of the next message of this conversation, in the claim of `now`. Call with the pair locked. Raises
-    Later.
-
-    A beginning (Reset) waits until all before it has come to its end, and is acknowledged before anything follows: so
-    no number of before it can be taken for one of after it, whatever the network does to their order.
+    """The place of the next message of this conversation (`protocol.ebms.sending.place`), in the claim of `now`. Call
+    with the pair locked. Raises Later.
     """
     known = OrderedConversation.objects.filter(pair=message.pair_id, conversation_id=message.conversation_id).first()
     number = known.number if known is not None and not known.restarts else None
-    if number is not None and 0 < number < MAX_ORDER:
-        return MessageOrder(number + 1)
-    same = Message.objects.filter(pair=message.pair_id, conversation_id=message.conversation_id)
-    under_way = same.filter(direction=Direction.OUT, state__in=_IN_FLIGHT, order_number__isnull=False)
-    if under_way.exists() or (known is not None and number == 0 and known.changed_at == now):
+
+    def under_way() -> bool:
+        same = Message.objects.filter(pair=message.pair_id, conversation_id=message.conversation_id)
+        sent = same.filter(direction=Direction.OUT, state__in=_IN_FLIGHT, order_number__isnull=False)
+        # What the same claim has begun is not saved yet.
+        return sent.exists() or (known is not None and number == 0 and known.changed_at == now)
+
+    found = place(number, under_way)
+    if found is None:
         raise Later
-    return MessageOrder(1) if number == 0 else MessageOrder(0, reset=True)
+    return found
 
 
-def took(message: Message, now: datetime) -> None:
-    """The message goes out under its number."""
+def took(message: Message, now: datetime, *, anew: bool = False) -> None:
+    """The message goes out under its number. `anew`: what follows begins anew all the same."""
     OrderedConversation.objects.update_or_create(
         pair_id=message.pair_id,
         conversation_id=message.conversation_id,
-        defaults={"number": message.order_number, "restarts": False, "changed_at": now},
+        defaults={"number": message.order_number, "restarts": anew, "changed_at": now},
     )
 
 
@@ -61,15 +64,18 @@ def interrupted(messages: Iterable[Message]) -> None:
 
 def restored() -> None:
     """The database was replaced by an older one: the numbers that were given since are not known, so every conversation
-    of ours begins anew; and of the partners' any number is the next.
+    of ours begins anew; and of the partners' any number is the next. What waits here for its turn may have had it.
     """
     OrderedConversation.objects.update(restarts=True)
+    held = Message.objects.filter(direction=Direction.IN, state=MessageState.HELD)
+    held.update(cause=CAUSE)
 
 
 # A sender repeats what is missing within minutes; after that a person should ask.
 GAP = timedelta(minutes=10)
-# A sender that goes on after so long a silence begins anew, or fills the gap that its old number leaves.
-_KEPT = timedelta(days=60)
+# After so long a silence a conversation of ours begins anew. One of a partner is known for much longer: what goes on
+# with its old number after it is forgotten waits for a beginning.
+OURS_KEPT, THEIRS_KEPT = timedelta(days=60), timedelta(days=400)
 _AT_ONCE = 5000
 
 
@@ -83,9 +89,25 @@ def watch(now: datetime) -> int:
     known = set(told.values_list("pair_id", flat=True))
     for pair_id in sorted(oldest.keys() - known | {key for key in known - oldest.keys() if key is not None}):
         _tell(pair_id, oldest.get(pair_id), now)
-    old = OrderedConversation.objects.filter(changed_at__lt=now - _KEPT, gap_since=None)
-    OrderedConversation.objects.filter(pk__in=old.values("pk")[:_AT_ONCE]).delete()
+    _forget(now)
     return len(oldest)
+
+
+def _forget(now: datetime) -> None:
+    """Forgets conversations that are silent. Nothing waits for that, so each round looks at one part of a large table:
+    which one, the clock's microseconds say.
+    """
+    newest = OrderedConversation.objects.order_by("-pk").values_list("pk", flat=True).first()
+    if newest is None:
+        return
+    first = now.microsecond % (newest // _AT_ONCE + 1) * _AT_ONCE
+    silent = Q(pair__direction=Direction.OUT, changed_at__lt=now - OURS_KEPT)
+    silent |= Q(pair__direction=Direction.IN, changed_at__lt=now - THEIRS_KEPT)
+    part = OrderedConversation.objects.filter(silent, gap_since=None, pk__range=(first, first + _AT_ONCE - 1))
+    with transaction.atomic():
+        pairs = pairs_if_free(part.values_list("pair_id", flat=True))
+        # Under the locks: one that has just gone on stays.
+        part.filter(pair__in=list(pairs)).delete()
 
 
 _CAUSE = "order_gap"

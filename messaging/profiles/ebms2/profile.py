@@ -110,6 +110,11 @@ class Ebms2Profile(OneByOne):
     def moves(self, message: Message) -> bool:
         return message.semantics == Semantics.ONCE_AND_ONLY_ONCE
 
+    def last_send(self, message: Message, terms: Terms) -> datetime:
+        assert message.first_sent_at is not None
+        forgotten = message.first_sent_at + sending.policy_of(terms).persist
+        return min(forgotten, message.expires_at) if message.expires_at is not None else forgotten
+
     def send_due(self, due: Due, claim: Claim) -> None:
         sending.resend(due, claim)
 

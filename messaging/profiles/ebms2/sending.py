@@ -65,8 +65,12 @@ def policy_of(terms: Terms) -> Policy:
 def first_send(pair: Pair, message: Message, payloads: list[Payload], claim: Claim) -> bool:
     """Gives a message its place and its octets, and claims its first attempt (`repeating.promote`)."""
     now, terms = claim.now, _terms(message)
+    maybe_sent = message.attempts > 0  # before the database was restored
     if message.expires_at is not None and message.expires_at < now:
-        _never_sent(pair, message, claim)
+        if maybe_sent:
+            _doubt(pair, message, claim)
+        else:
+            _never_sent(pair, message, claim)
         return pair.flow == Flow.IDLE
     cause = detail = ""
     if terms.state == VersionState.DISABLED:
@@ -88,9 +92,10 @@ def first_send(pair: Pair, message: Message, payloads: list[Payload], claim: Cla
         claim.written += stop(pair, message, cause, detail, terms, now)
         return False
     begun = begin(State(), now, policy_of(terms), message.expires_at)
-    message.first_sent_at, message.expires_at = now, begun.state.expires
+    message.first_sent_at, message.expires_at = message.first_sent_at or now, begun.state.expires
     if place is not None:
-        ordering.took(message, now)
+        # The partner takes no Reset from what it has already.
+        ordering.took(message, now, anew=maybe_sent)
     pair.queued = max(0, pair.queued - 1)
     pair.out_now += 1
     _transmit(message, begun, body, claim)
@@ -116,6 +121,16 @@ def _never_sent(pair: Pair, message: Message, claim: Claim) -> None:
         pair=pair, cause=message.cause, now=claim.now, detail=detail, message_pk=message.pk
     )
     claim.written += opened
+
+
+def _doubt(pair: Pair, message: Message, claim: Claim) -> None:
+    """It waited in a database that was restored, and its time has ended: it may have been sent in the time that is
+    forgotten.
+    """
+    pair.queued = max(0, pair.queued - 1)
+    pair.out_now += 1
+    message.state = moved(message, Happened.TRANSMITTED)
+    end(pair, message, expire(State(reached=Reached.SERVICE)), claim.now, claim.written)
 
 
 def resend(due: Due, claim: Claim) -> None:

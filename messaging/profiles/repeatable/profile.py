@@ -12,6 +12,7 @@ from django.utils.translation import gettext as _
 from messaging import bench
 from messaging.bench import Agreements, DocumentBench, Found, Headers, Sample, Understood, in_order, recognised
 from messaging.claim import Claim, Due, Job, Recorded
+from messaging.engine.snapshots import repeat_policy
 from messaging.models import Event, Message, Pair
 from messaging.profile import Errors
 from messaging.profiles.one_by_one import OneByOne
@@ -21,6 +22,7 @@ from messaging.protocol.codecs import repeatable
 from messaging.protocol.codecs.repeatable import HeaderProblem
 from messaging.protocol.envelope import Semantics
 from messaging.protocol.messages import REPEATABLE, REPEATABLE_FINAL, cancellable, move_repeatable
+from messaging.protocol.repeating import deadline
 from messaging.transports import Receipt
 from partners import choices
 from partners.choices import ExchangeIdentity
@@ -97,6 +99,10 @@ class RepeatableProfile(OneByOne):
 
     def fields(self, message: Message, terms: Terms) -> dict[str, Any]:
         return writing.fields(message, terms)
+
+    def last_send(self, message: Message, terms: Terms) -> datetime:
+        assert message.first_sent_at is not None
+        return deadline(message.first_sent_at, repeat_policy(terms))
 
     def send_due(self, due: Due, claim: Claim) -> None:
         repeating.resend(due, claim)

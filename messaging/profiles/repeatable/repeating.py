@@ -47,6 +47,7 @@ class Later(Exception):
     """The first message of a queue waits for the end of something that is in flight, which makes its pair due again."""
 
 
+MAYBE_SENT = ("first_sent_at", "expires_at", "attempts", "attempts_before")
 # Incidents that say that messages of a pair are in doubt; they end when the last of those is settled.
 DOUBTS = ("outcome_unknown", "outside_memory_window", "expired_unconfirmed", "unconfirmed")
 
@@ -260,14 +261,14 @@ def furthest(
 def maybe_sent(
     message: Message, terms: Terms, as_of: datetime, now: datetime, *, cause: str, detail: str
 ) -> Transmission:
-    """A request that waits may have been sent before, in a time from `as_of` on that is forgotten.
+    """A message that waits may have been sent before, in a time from `as_of` on that is forgotten.
 
-    It gets the earliest first-sent time that it can have had. Returns the attempt, of which nobody knows what came; the
-    caller saves both.
+    It gets the earliest first-sent time that it can have had, and is not sent after the end that follows from it.
+    Returns the attempt, which uses no retry, and of which nobody knows what came; the caller saves both (`MAYBE_SENT`).
     """
     message.first_sent_at = as_of.replace(microsecond=0)
-    message.expires_at = deadline(message.first_sent_at, repeat_policy(terms))
-    message.attempts = 1
+    message.expires_at = profile.of(terms).last_send(message, terms)
+    message.attempts = message.attempts_before = 1
     return Transmission(
         pair_id=message.pair_id,
         message=message,

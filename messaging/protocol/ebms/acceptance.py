@@ -63,7 +63,7 @@ class Decision:
     """The verdict and all that follows from it.
 
     `acknowledge`: an acknowledgement is owed. `error`: the error that is owed. `given_up`: the held messages, by their
-    numbers, whose turn will not come any more: they are handed on before this one, and a person should know.
+    numbers, whose turn will not come any more: they are handed on before this one.
     `incident`, `warning`: cause codes for people.
     """
 
@@ -131,8 +131,12 @@ def _reset(known: Conversation, received: Received) -> Decision:
 
 
 def _next(known: Conversation, received: Received) -> Decision:
-    moved = replace(known, last=_number(received), any_number=False)
-    return Decision(Verdict.ACCEPT, moved, acknowledge=received.acknowledge)
+    number = _number(received)
+    # Where any number is the next, its sender is past what waits below it. That it was handed on is forgotten, like all
+    # else of that time, of which people are told.
+    passed = tuple(sorted(held for held in known.held if held <= number))
+    moved = Conversation(number, known.held.difference(passed))
+    return Decision(Verdict.ACCEPT, moved, acknowledge=received.acknowledge, given_up=passed)
 
 
 def _hold(known: Conversation, received: Received) -> Decision:

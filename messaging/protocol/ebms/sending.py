@@ -8,11 +8,13 @@ these are (`protocol.repeating.ENDS`).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
 
+from messaging.protocol.codecs.ebms2_lexical import MAX_ORDER
+from messaging.protocol.envelope import MessageOrder
 from messaging.protocol.errors import ErrorCode
 from messaging.protocol.repeating import ENDS, Act, Reached
 from messaging.protocol.service_ends import ACCESS_REFUSED, NOTHING_SENT
@@ -161,3 +163,17 @@ def wait_over(state: State, now: datetime, policy: Policy) -> Step:
     if state.attempts > policy.retries and state.expires is not None and now <= state.expires:
         return Step(state, Act.HOLD, cause=NO_ANSWER)
     return begin(state, now, policy)
+
+
+def place(last: int | None, under_way: Callable[[], bool]) -> MessageOrder | None:
+    """Return the place of the next message of a conversation; None: it has to wait for it (9.1).
+
+    `last`: the number that was given last, None where the next one begins anew. `under_way`: whether anything of the
+    conversation is. A beginning (Reset) waits until all before it has come to its end, and is acknowledged before
+    anything follows: so no number of before it can be taken for one of after it.
+    """
+    if last is not None and 0 < last < MAX_ORDER:
+        return MessageOrder(last + 1)
+    if under_way():
+        return None
+    return MessageOrder(1) if last == 0 else MessageOrder(0, reset=True)

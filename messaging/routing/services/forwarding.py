@@ -162,7 +162,7 @@ def forward(
     attempts = []
     if memory_lost:
         passed["detail"] = _UNKNOWN
-        if profile.of(terms).answered_at_once:
+        if profile.of(terms).one_by_one and semantics == Semantics.ONCE_AND_ONLY_ONCE:
             as_of = message.pair.resync_from or now
             attempts.append(repeating.maybe_sent(onward, terms, as_of, now, cause="needs_resync", detail=_UNKNOWN))
     accepted = {"agreement": terms.tpa_id, "service": onward.service, "action": onward.action, "size": onward.size}

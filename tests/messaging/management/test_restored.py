@@ -46,6 +46,7 @@ from tests.messaging.console.scenes import browser
 from tests.messaging.deliveries.stage import application, make_trigger, verdict
 from tests.messaging.deliveries.stage import work as deliver
 from tests.messaging.factories import LOST, PartnerSide, answered, decoded, link, partner_side, submit, work
+from tests.messaging.profiles.ebms2.partner import ebms2_side
 from tests.messaging.profiles.repeatable.callers import SKEW, caller, remembering_since
 from tests.messaging.profiles.repeatable.callers import application as callables
 from tests.messaging.profiles.stream.partner import stream_side
@@ -271,7 +272,7 @@ def test_x21_what_goes_out_once_at_most_and_may_have_gone_out_has_failed() -> No
     assert Event.objects.filter(type="message.failed", message=message.pk).exists()
 
 
-PROFILES = ("ebxml", "stream", "key")
+PROFILES = ("ebxml", "stream", "key", "ebms2")
 
 
 @dataclass(frozen=True, slots=True)
@@ -286,6 +287,8 @@ class Sender:
             assert self.side.send(self.side.message(number, message_id)) == 204
         elif self.profile == "stream":
             assert self.side.send(self.side.message(number, message_id)).status == 202
+        elif self.profile == "ebms2":
+            assert self.side.bring(self.side.business(message_id)).status == 204
         else:
             answer = self.side.post(None, None, headers={"Idempotency-Key": f'"{message_id}"'})
             assert answer.status_code == 202, answer.content
@@ -300,6 +303,8 @@ def sender(profile: str) -> Sender:
         return Sender(profile, partner_side())
     if profile == "stream":
         return Sender(profile, stream_side())
+    if profile == "ebms2":
+        return Sender(profile, ebms2_side())
     remembering_since(clock.now() - timedelta(days=30))
     return Sender(profile, caller(exchange_identity="key"))
 

@@ -21,7 +21,12 @@ EBXML: dict[str, object] = {}
 REQUESTS: dict[str, object] = {"profile": "repeatable", "partner_window": 3600, "ours": uri("B", "exchange/out")}
 
 
-@pytest.mark.parametrize("onward", [EBXML, REQUESTS], ids=["X22-route-ebxml", "X22-route-requests"])
+EBMS2: dict[str, object] = {"profile": "ebms2", "partner_window": 3600, "retries": 0, "retry_interval": 60}
+
+
+@pytest.mark.parametrize(
+    "onward", [EBXML, REQUESTS, EBMS2], ids=["X22-route-ebxml", "X22-route-requests", "X22-route-ebms2"]
+)
 def test_what_goes_on_a_second_time_after_a_restore_is_marked(onward: dict[str, object], time: FrozenClock) -> None:
     with network("AB") as net:
         with net["A"] as a:
@@ -54,6 +59,10 @@ def test_what_goes_on_a_second_time_after_a_restore_is_marked(onward: dict[str, 
             if onward is EBXML:
                 assert gone.message_id == sent.message_id and len(wire.of(MessageType.NORMAL)) == 1
                 assert not Transmission.objects.filter(outcome="lost").exists(), "the next hop knows it by its id"
+            elif onward is EBMS2:
+                assert (gone.message_id, gone.state) == (sent.message_id, "retrying")
+                assert gone.expires_at == as_of + timedelta(hours=1), "the next hop knows it by its id until then"
+                assert Transmission.objects.filter(message=gone, outcome="lost", cause="needs_resync").count() == 1
             else:
                 assert gone.first_sent_at == as_of
                 assert (gone.state, gone.cause) == ("in_doubt", "outcome_unknown"), "it may have been executed before"

@@ -94,6 +94,12 @@ def test_the_beginning_of_a_conversation_may_be_overtaken() -> None:
     assert (decision.given_up, decision.conversation) == ((), Conversation(0, frozenset({2, 3})))
 
 
+def test_where_any_number_is_the_next_what_waits_below_it_is_handed_on_first() -> None:
+    decision = decide(Conversation(2, frozenset({8, 4, 6}), any_number=True), received(7))
+    assert (decision.given_up, decision.incident) == ((4, 6), "")
+    assert released(decision.conversation) == (Conversation(8), (8,))
+
+
 def _handed_on(known: Conversation, decision: Decision, number: int) -> tuple[Conversation, list[int]]:
     """What is handed on by one decision, in this order."""
     first = [*decision.given_up, *([number] if decision.verdict is Verdict.ACCEPT else [])]

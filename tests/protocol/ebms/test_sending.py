@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from messaging.protocol.codecs.ebms2_lexical import MAX_ORDER
 from messaging.protocol.ebms.sending import (
     NO_ANSWER,
     OF_THE_AGREEMENT,
@@ -18,10 +19,12 @@ from messaging.protocol.ebms.sending import (
     begin,
     classify,
     expire,
+    place,
     refused,
     step,
     wait_over,
 )
+from messaging.protocol.envelope import MessageOrder
 from messaging.protocol.errors import ErrorCode
 from messaging.protocol.repeating import ENDS, Act, Reached
 
@@ -130,3 +133,22 @@ def test_whatever_comes_no_attempt_is_later_than_its_time_or_more_than_agreed(
         assert known.expires is not None
         assert now <= known.expires
     assert sent <= 1 + retries
+
+
+@pytest.mark.parametrize(
+    ("last", "under_way", "expected"),
+    [
+        (None, False, MessageOrder(0, reset=True)),
+        (None, True, None),
+        (0, True, None),
+        (0, False, MessageOrder(1)),
+        (1, True, MessageOrder(2)),
+        (MAX_ORDER - 1, True, MessageOrder(MAX_ORDER)),
+        (MAX_ORDER, True, None),
+        (MAX_ORDER, False, MessageOrder(0, reset=True)),
+    ],
+)
+def test_nothing_overtakes_the_beginning_of_a_conversation(
+    last: int | None, under_way: bool, expected: MessageOrder | None
+) -> None:
+    assert place(last, lambda: under_way) == expected
