@@ -4,7 +4,9 @@ import base64
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from cryptography import x509
 from cryptography.fernet import Fernet
+from cryptography.hazmat.primitives.serialization import Encoding
 
 from partners import registry, secrets, services
 from partners.exceptions import InvalidInput, WrongState
@@ -12,6 +14,7 @@ from partners.models import Credential
 from partners.secrets import SecretUnreadable
 from partners.terms import Presented
 from rmhub import clock
+from tests.messaging.profiles.ebms2.signed import signer
 from tests.partners.factories import basic, make_credential, make_outbound_credential, make_party
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -51,6 +54,8 @@ def test_made_up_secrets_are_long_and_different():
         ({"kind": "bearer", "secret": "wörd-wörd"}, "secret"),
         ({"kind": "certificate"}, "fingerprint"),
         ({"kind": "certificate", "fingerprint": "ab:cd"}, "fingerprint"),
+        ({"kind": "signing"}, "certificate"),
+        ({"kind": "signing", "fingerprint": "ab" * 32}, "certificate"),
         ({"kind": "kerberos"}, "kind"),
         ({"kind": "bearer", "valid_from": NOON, "valid_until": NOON}, "valid_until"),
         ({"kind": "bearer", "valid_until": datetime(2026, 1, 1)}, "valid_until"),
@@ -163,12 +168,39 @@ def test_a_secret_that_no_key_can_read_is_said_so(settings):
         ({"kind": "bearer", "secret": ""}, "secret"),
         ({"kind": "basic", "secret": "x"}, "username"),
         ({"kind": "certificate", "secret": "x"}, "secret"),
+        ({"kind": "signing", "secret": "x"}, "secret"),
     ],
 )
 def test_bad_outbound_credentials_are_refused_by_field(fields, wrong):
     with pytest.raises(InvalidInput) as caught:
         services.credential_store_outbound(party=make_party(), **fields)
     assert set(caught.value.errors) == {wrong}
+
+
+def test_what_signs_is_kept_apart_from_what_lets_in():
+    """All that are valid count of a partner, and the newest one of ours; one certificate may be for both uses."""
+    party, now = make_party(), datetime(2026, 7, 1, tzinfo=UTC)
+    first, second = (
+        x509.load_der_x509_certificate(signer(name).certificate).public_bytes(Encoding.PEM).decode()
+        for name in ("first", "second")
+    )
+    services.credential_issue(party=party, kind="certificate", certificate=first)
+    services.credential_issue(party=party, kind="signing", certificate=first)
+    newer, _ = services.credential_issue(party=party, kind="signing", certificate=second)
+    with pytest.raises(InvalidInput, match="has this certificate already"):
+        services.credential_issue(party=make_party(), kind="signing", certificate=second)
+    for name, pem in (("first", first), ("second", second)):
+        services.credential_store_outbound(party=party, kind="signing", secret=signer(name).key.decode() + pem)
+    registry.reset()
+    known = registry.current()
+    assert known.signers(party.id, now) == [signer("second").certificate, signer("first").certificate]
+    assert registry.der_of(known.signing_certificate(party.id, now)) == signer("second").certificate
+    assert known.signers(party.id, datetime(2027, 7, 1, tzinfo=UTC)) == []
+    assert known.signing_certificate(party.id, datetime(2027, 7, 1, tzinfo=UTC)) == ""
+    assert known.outbound_authorization(party.id, now) == known.outbound_certificate(party.id, now) == ""
+    services.credential_revoke(credential=newer)
+    registry.reset()
+    assert registry.current().signers(party.id, now) == [signer("first").certificate]
 
 
 def test_reencryption_lets_the_old_key_go(settings):
