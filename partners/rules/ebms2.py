@@ -28,7 +28,7 @@ def _resend_seconds(terms: Reliability) -> int:
 
 def _signs(version: AgreementVersion, direction: CredentialDirection) -> bool:
     """Whether a certificate for signatures of this side is stored, or none is needed."""
-    known = version.agreement.partner.credentials.filter(kind=CredentialKind.SIGNING, revoked_at=None)
+    known = version.partner_endpoint.party.credentials.filter(kind=CredentialKind.SIGNING, revoked_at=None)
     return version.signatures == Signatures.NONE or known.filter(direction=direction).exists()
 
 
@@ -139,7 +139,7 @@ _RULES: tuple[Rule, ...] = (
         Level.WARNING,
         lambda v: not _signs(v, CredentialDirection.OUTBOUND),
         gettext_lazy(
-            "No certificate of ours for signatures is stored for {partner}, so that nothing can be sent: store one "
+            "No certificate of ours for signatures is stored for {partner_endpoint_party}, so that nothing can be sent: store one "
             "with its private key among the credentials."
         ),
     ),
@@ -149,7 +149,7 @@ _RULES: tuple[Rule, ...] = (
         Level.WARNING,
         lambda v: not _signs(v, CredentialDirection.INBOUND),
         gettext_lazy(
-            "No certificate with which {partner} signs is stored, so that everything that comes is refused: store "
+            "No certificate with which {partner_endpoint_party} signs is stored, so that everything that comes is refused: store "
             "theirs among the credentials."
         ),
     ),

@@ -61,7 +61,7 @@ def _looked_at(
     known = {
         registry.der_of(one.certificate): one
         for one in Credential.objects.filter(
-            party=terms.partner_id, direction=direction, kind=CredentialKind.SIGNING
+            party=terms.hop_party_id, direction=direction, kind=CredentialKind.SIGNING
         ).order_by("-id")
     }
     try:

@@ -53,12 +53,12 @@ def encode(envelope: Envelope, terms: Terms, now: datetime) -> Wire:
 
 def _own(terms: Terms, now: datetime) -> str:
     try:
-        pem = registry.current().signing_certificate(terms.partner_id, now)
+        pem = registry.current().signing_certificate(terms.hop_party_id, now)
     except SecretUnreadable as error:
         raise SigningImpossible(str(error)) from None
     if not pem:
         raise SigningImpossible(
-            f"Agreement {terms.tpa_id} wants signatures, and no certificate of ours to sign for {terms.partner_name} "
+            f"Agreement {terms.tpa_id} wants signatures, and no certificate of ours to sign for {terms.hop_party_name} "
             "is valid."
         )
     return pem
@@ -86,7 +86,9 @@ def looked_at(item: Item, limits: Limits, now: datetime) -> Item:
         return item
     document = ebms2.soap_of(item.content_type, item.body, limits)
     try:
-        found = verify(document, item.envelope.payloads, registry.current().signers(terms.partner_id, now), terms, now)
+        found = verify(
+            document, item.envelope.payloads, registry.current().signers(terms.hop_party_id, now), terms, now
+        )
     except SignatureRefused as refused:
         return replace(item, unsigned=refused.detail)
     return replace(item, signed_by=found.fingerprint, digests=ebms2.digests_of(document, limits))
