@@ -139,8 +139,8 @@ _RULES: tuple[Rule, ...] = (
         Level.WARNING,
         lambda v: not _signs(v, CredentialDirection.OUTBOUND),
         gettext_lazy(
-            "No certificate of ours for signatures is stored for {partner_endpoint_party}, so that nothing can be sent: store one "
-            "with its private key among the credentials."
+            "No certificate of ours for signatures is stored for {partner_endpoint_party}, so that nothing can be "
+            "sent: store one with its private key among the credentials."
         ),
     ),
     Rule(
@@ -149,8 +149,8 @@ _RULES: tuple[Rule, ...] = (
         Level.WARNING,
         lambda v: not _signs(v, CredentialDirection.INBOUND),
         gettext_lazy(
-            "No certificate with which {partner_endpoint_party} signs is stored, so that everything that comes is refused: store "
-            "theirs among the credentials."
+            "No certificate with which {partner_endpoint_party} signs is stored, so that everything that comes is refused: "
+            "store theirs among the credentials."
         ),
     ),
     Rule(
