@@ -149,8 +149,8 @@ _RULES: tuple[Rule, ...] = (
         Level.WARNING,
         lambda v: not _signs(v, CredentialDirection.INBOUND),
         gettext_lazy(
-            "No certificate with which {partner_endpoint_party} signs is stored, so that everything that comes is refused: "
-            "store theirs among the credentials."
+            "No certificate with which {partner_endpoint_party} signs is stored, so that everything that comes is "
+            "refused: store theirs among the credentials."
         ),
     ),
     Rule(
