@@ -422,7 +422,8 @@ def _fields(item: Any) -> object:
 
 
 def _kind(item: Any) -> str:
-    return {"party": _("Party"), "endpoint": _("Endpoint"), "agreement": _("Agreement")}[item.kind]
+    known = {"party": _("Party"), "endpoint": _("Endpoint"), "agreement": _("Agreement"), "credential": _("Credential")}
+    return known[item.kind]
 
 
 _ITEMS = (

@@ -221,7 +221,7 @@ class ChangeSerializer(serializers.Serializer):
 class BundleItemSerializer(serializers.Serializer):
     """One thing in a bundle."""
 
-    kind = serializers.ChoiceField(choices=["party", "endpoint", "agreement"])
+    kind = serializers.ChoiceField(choices=["party", "endpoint", "credential", "agreement"])
     name = serializers.CharField()
     action = serializers.ChoiceField(choices=["create", "change", "same", "problem"])
     changes = ChangeSerializer(many=True)
