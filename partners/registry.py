@@ -19,7 +19,7 @@ from typing import Any
 
 from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding
-from django.db.models import Case, F, Q, Value, When
+from django.db.models import Case, F, Q, TextField, Value, When
 
 from partners import authentication, secrets
 from partners.addresses import normalise_uri
@@ -288,7 +288,10 @@ def _credentials() -> list[Held]:
             party__archived_at__isnull=True,
         )
         .order_by("-created_at", "-id")
-        .values_list(*_HELD, Case(When(kind=CredentialKind.SIGNING, then=F("certificate")), default=Value("")))
+        .values_list(
+            *_HELD,
+            Case(When(kind=CredentialKind.SIGNING, then=F("certificate")), default=Value(""), output_field=TextField()),
+        )
     )
     return [Held(*row) for row in rows]
 

@@ -111,6 +111,29 @@ MESSAGING: tuple[Row, ...] = (
         True,
     ),
     (
+        "signing_impossible",
+        _("Message cannot be signed"),
+        _(
+            "The agreement wants signatures, and the hub cannot make one: no certificate of ours for this "
+            "partner is valid, or its key is of another kind."
+        ),
+        _("Store a certificate for signatures with its private key among the partner's credentials, then resume."),
+        False,
+    ),
+    (
+        "receipt_refused",
+        _("Acknowledgement is no proof"),
+        _(
+            "The partner acknowledged a message without the signature that the agreement wants, or with one "
+            "that does not fit the message."
+        ),
+        _(
+            "Compare the partner's certificate for signatures with theirs. The message stays open until a "
+            "right acknowledgement comes."
+        ),
+        False,
+    ),
+    (
         "order_gap",
         _("Message missing in a conversation"),
         _("Messages of a conversation wait here for one before them that has not come."),

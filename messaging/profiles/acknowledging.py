@@ -19,7 +19,7 @@ from messaging.models import Message, MessageIdentity, Signal
 from messaging.models.bulk import bulk_insert, bulk_set
 from messaging.profiles.repeatable import remembering
 from messaging.profiles.repeatable.remembering import Key
-from messaging.protocol.envelope import Envelope
+from messaging.protocol.envelope import Digest, Envelope
 from messaging.routing.services import upstream
 from partners.choices import Profile
 from partners.terms import Terms
@@ -31,13 +31,18 @@ class Item(Arrived):
     """One decoded arrival.
 
     A Normal message has the terms of its agreement in force and its pair; an answer may come after its agreement ended.
-    One for somebody else has those of the hop that brought it.
+    One for somebody else has those of the hop that brought it. Under an agreement with signatures `signed_by` is the
+    SHA-256 of the certificate with which it is signed, and `digests` are what that covers; or `unsigned` says why its
+    signature does not count.
     """
 
     envelope: Envelope
     terms: Terms | None = None
     pair_id: uuid.UUID | None = None
     came_by: Transport = HTTP
+    signed_by: str = ""
+    digests: tuple[Digest, ...] = ()
+    unsigned: str = ""
 
     @property
     def key(self) -> tuple[uuid.UUID, str]:

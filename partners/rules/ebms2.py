@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from django.utils.translation import ngettext
 
-from partners.choices import SignatureAlgorithm, Signatures, SyncReply
+from partners.choices import CredentialDirection, CredentialKind, SignatureAlgorithm, Signatures, SyncReply
 from partners.fields import duration
-from partners.models import DAY
+from partners.models import DAY, AgreementVersion
 from partners.rules.common import (
     COMMON,
     DOCUMENTS,
@@ -24,6 +24,12 @@ from rmhub.language import gettext_lazy
 def _resend_seconds(terms: Reliability) -> int:
     """From the first send until the last retry has had its RetryInterval (6.5.4)."""
     return (1 + terms.retries) * terms.retry_interval
+
+
+def _signs(version: AgreementVersion, direction: CredentialDirection) -> bool:
+    """Whether a certificate for signatures of this side is stored, or none is needed."""
+    known = version.agreement.partner.credentials.filter(kind=CredentialKind.SIGNING, revoked_at=None)
+    return version.signatures == Signatures.NONE or known.filter(direction=direction).exists()
 
 
 def _gives_up(terms: Reliability) -> str:
@@ -115,6 +121,26 @@ _RULES: tuple[Rule, ...] = (
         lambda v: v.signatures != Signatures.NONE and v.signature_algorithm == SignatureAlgorithm.RSA_SHA1,
         gettext_lazy(
             "Signatures with SHA-1 can be forged by who has the means: agree on SHA-256 with the partner if you can."
+        ),
+    ),
+    Rule(
+        "signatures",
+        "own_signer_missing",
+        Level.WARNING,
+        lambda v: not _signs(v, CredentialDirection.OUTBOUND),
+        gettext_lazy(
+            "No certificate of ours for signatures is stored for {partner}, so that nothing can be sent: store one "
+            "with its private key among the credentials."
+        ),
+    ),
+    Rule(
+        "signatures",
+        "partner_signer_missing",
+        Level.WARNING,
+        lambda v: not _signs(v, CredentialDirection.INBOUND),
+        gettext_lazy(
+            "No certificate with which {partner} signs is stored, so that everything that comes is refused: store "
+            "theirs among the credentials."
         ),
     ),
     Rule(

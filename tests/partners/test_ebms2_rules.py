@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from partners import services
+from partners.models import Credential
 from partners.rules import BY_PROFILE
 from tests.partners.factories import make_agreement, make_endpoint, make_party
 
@@ -35,6 +36,10 @@ def test_the_terms_that_a_new_agreement_begins_with_contradict_nothing() -> None
         ({"time_to_live": 300}, "time_to_live_before_retry"),
         ({"message_order": True, "semantics": "BestEffort", "retries": 0}, "order_without_once"),
         ({"message_order": True, "sync_reply": "mshSignalsOnly"}, "order_with_sync_reply"),
+        ({"signatures": "messages", "signature_algorithm": "rsa-sha1"}, "signature_weak"),
+        ({"signatures": "receipts", "semantics": "BestEffort", "retries": 0}, "receipts_without_acknowledgements"),
+        ({"signatures": "messages"}, "own_signer_missing"),
+        ({"signatures": "messages"}, "partner_signer_missing"),
     ],
 )
 def test_a_contradiction_is_found_and_what_is_just_right_is_not(terms: dict[str, Any], code: str) -> None:
@@ -51,3 +56,13 @@ def test_only_http_has_a_response() -> None:
 @pytest.mark.parametrize("window", [1200, 86_400])
 def test_a_persist_duration_that_lasts_for_all_retries_is_long_enough(window: int) -> None:
     assert "persist_duration_short" not in codes(partner_window=window)
+
+
+def test_certificates_for_signatures_are_missed_until_both_sides_have_one() -> None:
+    version = make_agreement(activate=False, **{**GOOD, "signatures": "receipts"})
+    missing = ["own_signer_missing", "partner_signer_missing"]
+    for direction in ("outbound", "inbound"):
+        assert [one.code for one in services.version_validate(version=version)] == missing
+        Credential.objects.create(party=version.agreement.partner, direction=direction, kind="signing")
+        missing = missing[1:]
+    assert services.version_validate(version=version) == []

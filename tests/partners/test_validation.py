@@ -258,6 +258,9 @@ WARNINGS = {
     "silence_at_once",
     "services_unused",
     "settings_of_documents_unused",
+    "signature_weak",
+    "own_signer_missing",
+    "partner_signer_missing",
 }
 
 

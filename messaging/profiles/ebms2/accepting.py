@@ -24,7 +24,7 @@ from messaging.journal import events
 from messaging.models import Message, OrderedConversation, Pair, Signal
 from messaging.models.bulk import bulk_insert, bulk_set, read, together
 from messaging.profiles.acknowledging import Acknowledging, Item, Known, is_same, look_up, owe_again
-from messaging.profiles.ebms2 import answered
+from messaging.profiles.ebms2 import answered, signed
 from messaging.profiles.ebms2.answered import Said
 from messaging.profiles.ebms2.writing import HEADERS
 from messaging.profiles.ebxml import answering
@@ -293,11 +293,13 @@ def _acknowledgement(item: Item, message: Message | None, batch: Acknowledging) 
         message_id=f"ack-{signal_id.hex}@{host(item.agreed)}",
         timestamp=batch.now,
         received=batch.now,
+        digests=item.digests,
     )
+    signs = any(one.signed for one in _ebms(item).ack_requests)
     return outgoing(
         SignalKind.ACKNOWLEDGEMENT,
         envelope,
-        ebms2.encode(envelope),
+        signed.encode(envelope, item.agreed, batch.now) if signs else ebms2.encode(envelope),
         item.agreed,
         batch.now,
         signal_id=signal_id,

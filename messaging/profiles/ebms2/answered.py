@@ -8,28 +8,30 @@ from __future__ import annotations
 import logging
 import uuid
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from messaging import storage
 from messaging.choices import MessageState
 from messaging.claim import Job
 from messaging.engine.pairs import stop
+from messaging.journal import incidents
 from messaging.models import Event, Message, Pair, Signal
 from messaging.models.bulk import bulk_insert
 from messaging.profiles.acknowledging import Item
-from messaging.profiles.ebms2 import ordering
+from messaging.profiles.ebms2 import ordering, signed
 from messaging.profiles.ebxml.answering import cause_of, row
 from messaging.profiles.repeatable import repeating
 from messaging.protocol.codecs import ebms2
 from messaging.protocol.ebms.sending import refused
-from messaging.protocol.envelope import Envelope, ErrorInfo, Limits
+from messaging.protocol.envelope import Acknowledgment, Envelope, ErrorInfo, Limits
 from messaging.protocol.errors import NotAMessage, Severity
 from messaging.protocol.messages import Happened
 from messaging.protocol.repeating import Act
 from messaging.routing.services import upstream
 from messaging.transports import Receipt
 from partners import registry
+from partners.choices import Signatures
 from partners.terms import Principal, Terms
 
 log = logging.getLogger(__name__)
@@ -63,45 +65,66 @@ def take(item: Item, said: Said) -> None:
     """One message with acknowledgements or errors. Whatever it names, it is kept with its octets."""
     ebms = item.envelope.ebms
     assert ebms is not None
-    told: dict[str, ErrorInfo | None] = {}
+    told: dict[str, ErrorInfo | Acknowledgment] = {}
     if ebms.gravest is not None:
         told[item.envelope.ref_to_message_id] = ebms.gravest
     # That it was received counts, whatever else is said of it.
-    told |= dict.fromkeys((one.ref_to_message_id for one in ebms.acknowledgments), None)
-    for message_id, error in told.items():
+    told |= {one.ref_to_message_id: one for one in ebms.acknowledgments}
+    for message_id, word in told.items():
         candidates = said.messages.get(message_id, [])
         theirs = (one for one in candidates if said.pairs[one.pair_id].partner_id == item.principal.party_id)
         message = next(theirs, candidates[0] if candidates else None)
         pair = said.pairs[message.pair_id] if message is not None else None
-        ignored = _why_ignored(item, message, pair, error)
+        ignored = _why_ignored(item, message, pair, word)
         if not ignored and message is not None and pair is not None:
-            said.written += _apply(message, pair, error, said.now)
+            item, ignored = _proven(item, message, pair, word, said)
+        if not ignored and message is not None and pair is not None:
+            said.written += _apply(message, pair, word, said.now)
             said.moved[message.pk] = message
         said.signals.append(row(item, message, pair, ignored, said.now))
 
 
-def _why_ignored(item: Item, message: Message | None, pair: Pair | None, error: ErrorInfo | None) -> str:
+def _proven(item: Item, message: Message, pair: Pair, word: ErrorInfo | Acknowledgment, said: Said) -> tuple[Item, str]:
+    """The item with who signed it, and why an acknowledgement that has to be signed moves nothing: it proves nothing,
+    and a person should know.
+    """
+    terms = _terms(message)
+    if isinstance(word, ErrorInfo) or terms.signatures != Signatures.RECEIPTS:
+        return item, ""
+    item = signed.looked_at(replace(item, terms=terms), Limits(body=len(item.body)), said.now)
+    assert message.wire_frame is not None, "it was sent"
+    why = signed.why_no_receipt(item, word, signed.digests_sent(storage.unpack_frame(message.wire_frame)))
+    if why:
+        detail = f"The acknowledgement of {message.message_id} does not count: {why}"
+        _, opened = incidents.incident_open(
+            pair=pair, cause="receipt_refused", now=said.now, detail=detail, message_pk=message.pk
+        )
+        said.written += opened
+    return item, why[:255]
+
+
+def _why_ignored(item: Item, message: Message | None, pair: Pair | None, word: ErrorInfo | Acknowledgment) -> str:
     if message is None or pair is None:
         return "names no message of ours"
     if pair.partner_id != item.principal.party_id:
         return "comes from another partner than the one that the message went to"
     if message.state not in _OPEN:
         return f"the message is {message.get_state_display().lower()}"
-    if error is not None and error.severity is Severity.WARNING:
+    if isinstance(word, ErrorInfo) and word.severity is Severity.WARNING:
         return "a warning"
-    if error is not None and message.state == MessageState.IN_DOUBT:
+    if isinstance(word, ErrorInfo) and message.state == MessageState.IN_DOUBT:
         return "the message is in doubt, and an error does not say that no copy was taken"
     return ""
 
 
-def _apply(message: Message, pair: Pair, error: ErrorInfo | None, now: datetime) -> list[Event]:
+def _apply(message: Message, pair: Pair, word: ErrorInfo | Acknowledgment, now: datetime) -> list[Event]:
     terms = _terms(message)
-    if error is None:
+    if isinstance(word, Acknowledgment):
         written = repeating.delivered(pair, message, terms, now, f"The partner acknowledged {message.message_id}.")
         upstream.onward_ended([(message.forwarded_from_id, message.state)], now)
         return written
-    cause, detail = cause_of(str(error.code)), f"{error.code}: {error.description}"[:2000]
-    if refused(error.code) is Act.HOLD:
+    cause, detail = cause_of(str(word.code)), f"{word.code}: {word.description}"[:2000]
+    if refused(word.code) is Act.HOLD:
         message.state = repeating.moved(message, Happened.WILL_RETRY)
         message.cause, message.cause_detail = cause, detail
         repeating.hold(message)

@@ -21,13 +21,14 @@ from messaging.entrance.refusals import Answer, Arrival, refuse
 from messaging.models import Signal
 from messaging.profile import of
 from messaging.profiles.acknowledging import Item
-from messaging.profiles.ebms2 import accepting, asking
+from messaging.profiles.ebms2 import accepting, asking, signed
 from messaging.profiles.ebxml.signals import host, outgoing
 from messaging.protocol.codecs import ebms2
 from messaging.protocol.envelope import Ebms2, Ebms2Kind, Envelope, Limits, MessageStatus, MessageType
 from messaging.protocol.errors import Defect, ErrorCode, NotAMessage
 from messaging.routing.services import routing
 from partners import registry
+from partners.choices import Signatures
 from partners.terms import Principal, Terms
 from rmhub import clock
 from rmhub.ids import uuid7
@@ -84,7 +85,10 @@ def receive(arrival: Arrival, *, limits: Limits, principal: Principal) -> Answer
         [len(part.content) for part in envelope.payloads],
         terms,
     )
-    defects = envelope.defects if road is not None else (*envelope.defects, *outside_agreement(envelope, terms))
+    item = signed.looked_at(item, limits, clock.now())
+    defects = (*signed.defects(item), *envelope.defects)
+    if road is None:
+        defects = (*defects, *outside_agreement(envelope, terms))
     item = replace(item, envelope=replace(envelope, defects=defects), pair_id=pairs.inbound_pair_id(terms), road=road)
     if item.envelope.fault is None:
         keep_large(part.content for part in envelope.payloads)
@@ -122,7 +126,7 @@ def _terms(envelope: Envelope, principal: Principal) -> tuple[Terms | None, str]
 def outside_agreement(envelope: Envelope, terms: Terms) -> list[Defect]:
     """What a readable message breaks of its agreement; each earns an error (4.2.3.4)."""
     found: list[Defect] = []
-    if any(request.signed for request in _ebms(envelope).ack_requests):
+    if terms.signatures != Signatures.RECEIPTS and any(request.signed for request in _ebms(envelope).ack_requests):
         text = f"signed acknowledgements are not of agreement {terms.tpa_id}"
         found.append(Defect(ErrorCode.NOT_SUPPORTED, text, "/Envelope/Header/AckRequested"))
     sides = (
@@ -134,6 +138,11 @@ def outside_agreement(envelope: Envelope, terms: Terms) -> list[Defect]:
             names = ", ".join(f"{party.context}:{party.value}" for party in written)
             text = f"{side} party {names} is not of this agreement"
             found.append(Defect(ErrorCode.VALUE_NOT_RECOGNIZED, text, f"{_HEADER}/{side}"))
+    roles = (("From", _ebms(envelope).from_role, terms.partner_role), ("To", _ebms(envelope).to_role, terms.own_role))
+    for side, role, ours in roles:
+        if role and ours and role != ours:
+            text = f"{side} has the role {role}; agreed is {ours}"
+            found.append(Defect(ErrorCode.VALUE_NOT_RECOGNIZED, text, f"{_HEADER}/{side}/Role"))
     if not terms.allows(envelope.service, envelope.action, "receive"):
         text = f"{envelope.service} / {envelope.action} is not in agreement {terms.tpa_id}"
         found.append(Defect(ErrorCode.VALUE_NOT_RECOGNIZED, text, f"{_HEADER}/Action"))

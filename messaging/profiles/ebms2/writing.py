@@ -8,6 +8,7 @@ from typing import Any
 
 from messaging.engine import preparing
 from messaging.models import Message, Payload
+from messaging.profiles.ebms2 import signed
 from messaging.protocol.codecs import ebms2
 from messaging.protocol.codecs.ebms2_lexical import SOAP_ACTION, VERSION, escaped_reference, has_scheme
 from messaging.protocol.codecs.entity_file import name_of
@@ -23,7 +24,7 @@ from messaging.protocol.envelope import (
     Sought,
     Wire,
 )
-from partners.choices import SyncReply
+from partners.choices import Signatures, SyncReply
 from partners.terms import Terms
 
 HEADERS = (("SOAPAction", SOAP_ACTION),)
@@ -35,8 +36,9 @@ _NO_URI = "string"  # the type of what is no URI: without one it has to be a URI
 def write(
     message: Message, payloads: Sequence[Payload], contents: Sequence[bytes | Sought], terms: Terms, now: datetime
 ) -> Wire:
-    """The message in its place. Raises EncodeError, storage.PayloadMissing."""
-    return ebms2.encode(_envelope(message, payloads, contents, terms))
+    """The message in its place, signed if that is agreed. Raises EncodeError, storage.PayloadMissing."""
+    envelope = _envelope(message, payloads, contents, terms)
+    return ebms2.encode(envelope) if terms.signatures == Signatures.NONE else signed.encode(envelope, terms, now)
 
 
 def _envelope(
@@ -72,10 +74,16 @@ def _envelope(
         ),
         version=VERSION,
         ebms=Ebms2(
+            from_role=terms.own_role,
+            to_role=terms.partner_role,
             service_type="" if has_scheme(message.service) else _NO_URI,
             time_to_live=message.expires_at,
             duplicate_elimination=message.semantics != Semantics.BEST_EFFORT,
-            ack_requests=(AckRequest(),) if message.semantics == Semantics.ONCE_AND_ONLY_ONCE else (),
+            ack_requests=(
+                (AckRequest(signed=terms.signatures == Signatures.RECEIPTS),)
+                if message.semantics == Semantics.ONCE_AND_ONLY_ONCE
+                else ()
+            ),
             sync_reply=terms.sync_reply != SyncReply.NONE,
             order=order,
         ),

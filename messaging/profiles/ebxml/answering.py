@@ -196,5 +196,6 @@ def row(item: Item, message: Message | None, pair: Pair | None, ignored: str, no
         error_description=error.description[:2000] if error else "",
         min_retry_secs=error.min_retry_secs if error else None,
         note=ignored,
+        signed_by=item.signed_by or None,
         created_at=now,
     )

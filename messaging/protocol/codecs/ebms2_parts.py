@@ -212,8 +212,15 @@ def acknowledgment(element: etree._Element, to: Actor, location: str, notes: Not
     role = ""
     if "From" in block:
         sender, role = parties(block.first("From"), f"{location}/From", notes)
-    digests = tuple(_digest(child, f"{location}/Reference", notes) for child in element.iterfind(f"{{{DS}}}Reference"))
-    return Acknowledgment(reference, moment, to, sender, role, digests) if reference else None
+    found = digests(element, "", location, notes)
+    return Acknowledgment(reference, moment, to, sender, role, found) if reference else None
+
+
+def digests(element: etree._Element, above: str, location: str, notes: Notes) -> tuple[Digest, ...]:
+    """The ds:Reference elements below the path `above`."""
+    return tuple(
+        _digest(child, f"{location}/Reference", notes) for child in element.iterfind(f"{above}{{{DS}}}Reference")
+    )
 
 
 def _digest(element: etree._Element, location: str, notes: Notes) -> Digest:

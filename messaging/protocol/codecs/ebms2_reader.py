@@ -13,13 +13,14 @@ from datetime import datetime
 from lxml import etree
 
 from messaging.protocol import document_ids
-from messaging.protocol.codecs.ebms2_lexical import EB, PACKAGING, SERVICE, SOAP, VERSION, has_scheme
+from messaging.protocol.codecs.ebms2_lexical import DS, EB, PACKAGING, SERVICE, SOAP, VERSION, has_scheme
 from messaging.protocol.codecs.ebms2_parts import (
     Block,
     Notes,
     acknowledgment,
     actor,
     attribute,
+    digests,
     errors,
     manifest,
     message_order,
@@ -46,6 +47,7 @@ from messaging.protocol.envelope import (
     Acknowledgment,
     AckRequest,
     Actor,
+    Digest,
     DocumentReference,
     Ebms2,
     Ebms2Kind,
@@ -104,6 +106,17 @@ def decode_containers(found: Containers, limits: Limits = DEFAULT_LIMITS) -> Env
     signals = own_blocks(header, HEADER_ELEMENTS, HEADER, notes)
     contents = own_blocks(body, BODY_ELEMENTS, BODY, notes)
     return _envelope(kind, own, signals, contents, signed, fault, found, notes)
+
+
+def soap_of(content_type: str, body: bytes | Sought, limits: Limits = DEFAULT_LIMITS) -> bytes:
+    """The SOAP envelope in one transport entity, as its signature is over it. Raises NotAMessage, MustBeHeld."""
+    return containers(content_type, body, PACKAGING, limits).document
+
+
+def digests_of(document: bytes, limits: Limits = DEFAULT_LIMITS) -> tuple[Digest, ...]:
+    """What the signature of a SOAP envelope is over; nothing for one without. Raises NotAMessage."""
+    header = parse_document(document, limits).find(f"{{{SOAP}}}Header")
+    return () if header is None else digests(header, f"{{{DS}}}Signature/{{{DS}}}SignedInfo/", HEADER, Notes(limits))
 
 
 def _envelope(

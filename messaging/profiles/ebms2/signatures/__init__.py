@@ -11,7 +11,7 @@ from messaging.profiles.ebms2.signatures.names import (
     SignatureRefused,
 )
 from messaging.profiles.ebms2.signatures.reading import Reference
-from messaging.profiles.ebms2.signatures.receipts import covers, reference_in, references_of
+from messaging.profiles.ebms2.signatures.receipts import covers
 from messaging.profiles.ebms2.signatures.signing import sign
 from messaging.profiles.ebms2.signatures.verifying import Verified, verify
 
@@ -25,8 +25,6 @@ __all__ = [
     "SignatureRefused",
     "Verified",
     "covers",
-    "reference_in",
-    "references_of",
     "sign",
     "verify",
 ]
