@@ -125,6 +125,7 @@ urlpatterns = [
         "onboarding-drafts/<str:draft>/activate", onboarding.ActivateDraft.as_view(), name="onboarding-draft-activate"
     ),
     path("bundle", onboarding.Bundle.as_view(), name="bundle"),
+    path("cpa", onboarding.Cpa.as_view(), name="cpa"),
     path("test-reports", onboarding.BenchReports.as_view(), name="test-reports"),
     path("test-reports/<str:report>", onboarding.OneBenchReport.as_view(), name="test-report"),
     path(
@@ -143,6 +144,7 @@ urlpatterns = [
     ),
     path("agreements/<str:agreement_id>/versions", agreements.Versions.as_view(), name="versions"),
     path("agreements/<str:agreement_id>/versions/<str:number>", agreements.OneVersion.as_view(), name="version"),
+    path("agreements/<str:agreement_id>/versions/<str:number>/cpa", agreements.Cpa.as_view(), name="version-cpa"),
     path(
         "agreements/<str:agreement_id>/versions/<str:number>/activate",
         agreements.ActivateVersion.as_view(),

@@ -12,7 +12,7 @@ from messaging.incidents import pages as incidents
 from messaging.messages.pages import attributes, masks, messages, octets, schemas, sending
 from messaging.messages.pages import listing as message_list
 from messaging.notifications.pages import notifications, webhooks
-from messaging.onboarding.pages import agreements, offers, parties, partners, wizard
+from messaging.onboarding.pages import agreements, cpa, offers, parties, partners, wizard
 from messaging.overview import pages as overview
 from messaging.pairs.pages import actions as pair_actions
 from messaging.pairs.pages import pairs
@@ -143,6 +143,7 @@ urlpatterns = [
     path("partners/new/<str:reference>/discard/", wizard.onboarding_discard, name="onboarding-discard"),
     path("partners/bundle/", partners.bundle_page, name="bundle"),
     path("partners/bundle/download/", partners.bundle_download, name="bundle-download"),
+    path("partners/cpa/", cpa.cpa_page, name="cpa"),
     path("partners/<str:reference>/", partners.partner_page, name="partner"),
     path("partners/<str:reference>/edit/", parties.party_edit, name="party-edit"),
     path("partners/<str:reference>/actions/<slug:verb>/", parties.party_verb, name="party-verb"),
@@ -159,6 +160,7 @@ urlpatterns = [
     path("agreements/<str:reference>/actions/<slug:verb>/", agreements.agreement_verb, name="agreement-verb"),
     path("agreements/<str:reference>/v/<int:number>/", partners.agreement_page, name="agreement-version"),
     path("agreements/<str:reference>/v/<int:number>/edit/", agreements.version_edit, name="version-edit"),
+    path("agreements/<str:reference>/v/<int:number>/cpa/", cpa.cpa_download, name="cpa-download"),
     path(
         "agreements/<str:reference>/v/<int:number>/actions/<slug:verb>/",
         agreements.version_verb,

@@ -21,6 +21,7 @@ class Matter(StrEnum):
     # mapped
     VALUE = "value"
     BEST_EFFORT = "best_effort"
+    PER_MESSAGE = "per_message"
     # ignored
     DOCUMENT_SIGNATURE = "document_signature"
     BUSINESS_PROCESS = "business_process"
@@ -58,6 +59,15 @@ class Matter(StrEnum):
     AMBIGUOUS = "ambiguous"
     SIDES_DIFFER = "sides_differ"
     DIRECTIONS_DIFFER = "directions_differ"
+    # conflicting with what an agreement of this hub can hold, and with what is here
+    LEFT_OUT = "left_out"
+    ONE_VALUE = "one_value"
+    SERVICE_TYPE = "service_type"
+    HASH = "hash"
+    NO_TYPE = "no_type"
+    OUR_IDENTIFIER = "our_identifier"
+    OUR_ENDPOINT = "our_endpoint"
+    OUR_CERTIFICATE = "our_certificate"
 
 
 REASONS = {

@@ -91,15 +91,16 @@ class Flow:
     @property
     def uri(self) -> str:
         """Where it is sent to; "" if the receiver does not say."""
-        return _address(self.channel, EndpointType.REQUEST)
+        return address(self.channel, EndpointType.REQUEST)
 
     @property
     def error_uri(self) -> str:
         """Where errors about it are sent to; "" if the sender does not say."""
-        return _address(self.sender_channel, EndpointType.ERROR)
+        return address(self.sender_channel, EndpointType.ERROR)
 
 
-def _address(channel: Channel, kind: EndpointType) -> str:
+def address(channel: Channel, kind: EndpointType) -> str:
+    """Where a channel receives what is of this kind; "" if it does not say."""
     receiver = channel.transport.receiver
     endpoint = receiver.endpoint(kind) if receiver else None
     return endpoint.address if endpoint else ""
@@ -128,7 +129,11 @@ def seen_from(cpa: Cpa, party_id: str, party_type: str = "") -> View:
         known = ", ".join(f"{one.id} ({one.type}) of {party.name}" for party in cpa.parties for one in party.ids)
         many = "Both parties have" if found else "No party has"
         raise ValueError(f"{many} the id {wanted} in the agreement {cpa.id}. Its ids: {known}.")
-    us = found[0]
+    return view_of(cpa, found[0])
+
+
+def view_of(cpa: Cpa, us: Party) -> View:
+    """What one of the two parties sends to the other and receives from it."""
     them = next(party for party in cpa.parties if party is not us)
     matched = list(flows(cpa))
     return View(

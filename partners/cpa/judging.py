@@ -32,7 +32,7 @@ from partners.cpa.model import Certificate, CertificateUse, Cpa, Party, Status
 _SIGNATURES = "http://www.w3.org/2000/09/xmldsig#"
 _MORE_SIGNATURES = "http://www.w3.org/2001/04/xmldsig-more#"
 # Object identifiers of RFC 8017 and RFC 5758, and the same algorithms in XML Signature.
-_OIDS = {
+OIDS = {
     "1.2.840.113549.1.1.4": f"{_MORE_SIGNATURES}rsa-md5",
     "1.2.840.113549.1.1.5": f"{_SIGNATURES}rsa-sha1",
     "1.2.840.113549.1.1.11": f"{_MORE_SIGNATURES}rsa-sha256",
@@ -204,7 +204,7 @@ def _too_weak(name: str) -> str:
 
 
 def _names(algorithm: Algorithm) -> Iterator[Finding]:
-    others = [_OIDS[algorithm.oid]] if algorithm.oid in _OIDS else []
+    others = [OIDS[algorithm.oid]] if algorithm.oid in OIDS else []
     if "://" in algorithm.name:
         others.append(algorithm.name)
     if "://" in algorithm.uri and any(other != algorithm.uri for other in others):

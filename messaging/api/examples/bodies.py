@@ -283,6 +283,16 @@ BODIES: Bodies = {
         "What would happen",
         {"bundle": _BUNDLE, "dry_run": True, "reason": "Set-up of the test hub"},
     ),
+    "cpa_import": (
+        "What would happen",
+        {
+            "cpa": '<tp:CollaborationProtocolAgreement tp:cpaid="cpa:acme-globex" tp:version="1"> ... '
+            "</tp:CollaborationProtocolAgreement>",
+            "own": "urn:oasis:names:tc:ebxml-cppa:partyid-type:duns:123456789",
+            "dry_run": True,
+            "reason": "Agreed with GLOBEX on 22 November",
+        },
+    ),
     "users_create": (
         "Sees the partners of one group",
         {

@@ -4,18 +4,15 @@ partners from a CSV file.
 
 from __future__ import annotations
 
-import getpass
 import json
-import sys
 from argparse import ArgumentParser
 from pathlib import Path
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
 
-from messaging.choices import Interface
 from messaging.exceptions import ApplicationError, InvalidSubmission
-from messaging.journal.audit import Actor
+from messaging.management import imports
 from messaging.onboarding.services import bundle, bundle_format, partner_csv
 from partners import selectors
 from partners.exceptions import PartnersError
@@ -54,22 +51,15 @@ class Command(BaseCommand):
         if options["file"] is None:
             self.stdout.write(text)
             return
-        try:
-            options["file"].write_text(text + "\n", encoding="utf-8")
-        except OSError as error:
-            raise CommandError(f"{options['file']}: {error.strerror or error}", returncode=2) from error
+        imports.write(options["file"], f"{text}\n".encode())
 
     def _import(self, options: dict[str, Any]) -> None:
-        try:
-            octets = sys.stdin.buffer.read() if options["file"] == "-" else Path(options["file"]).read_bytes()
-        except OSError as error:
-            raise CommandError(f"{options['file']}: {error.strerror or error}", returncode=2) from error
-        actor = Actor(getpass.getuser(), interface=Interface.SYSTEM, authentication="shell")
+        octets = imports.read(options["file"])
         try:
             found = partner_csv.read(octets, options["template"]) if options["csv"] else bundle_format.read(octets)
             report = bundle.bundle_import(
                 bundle=found,
-                actor=actor,
+                actor=imports.actor(),
                 reason=options["reason"],
                 dry_run=options["dry_run"],
                 activate=options["activate"],
@@ -79,11 +69,4 @@ class Command(BaseCommand):
             raise CommandError("\n".join(lines), returncode=2) from error
         except (ApplicationError, PartnersError) as error:
             raise CommandError(str(error), returncode=2) from error
-        for item in report.items:
-            self.stdout.write(f"{item.action:8} {item.kind:10} {item.name}")
-            for change in item.changes if item.action == "change" else ():
-                self.stdout.write(f"           {change.label}: {change.before or '-'} -> {change.after or '-'}")
-            if item.problem:
-                self.stdout.write(f"           {item.problem}")
-        if report.problems:
-            raise CommandError("Nothing can be imported until the problems are gone.", returncode=1)
+        imports.tell(report, self.stdout)

@@ -15,15 +15,18 @@ from messaging.api.authentication import actor_of
 from messaging.api.conditional import IF_MATCH, item
 from messaging.api.endpoint import Endpoint, operation
 from messaging.api.fields import OptionalReasonBody, ReasonBody, page_of, validated
+from messaging.api.octets import download
 from messaging.api.pagination import PAGING, listing, read_list, sort_parameter
 from messaging.api.problems import Problem
 from messaging.api.reading import Param, read_parameters
 from messaging.api.references import id_of
+from messaging.messages.services.disclosing import Octets
 from messaging.onboarding.api.parties import change_of
 from messaging.onboarding.serializers import agreements as shapes
 from messaging.onboarding.serializers.levels import ServiceLevelsSerializer
 from messaging.onboarding.services import changing as onboarding
 from messaging.onboarding.services.changing import revision
+from messaging.onboarding.services.cpa_export import cpa_export
 from messaging.sla import selectors as sla
 from partners import models, selectors
 from partners.choices import VersionState
@@ -218,11 +221,7 @@ class OneVersion(_OfAgreement):
     )
     def get(self, request: Request, agreement_id: str, number: str) -> Response:
         read_parameters(request, ())
-        wanted = _number(number)
-        for version in _read(agreement_id).versions.all():
-            if version.number == wanted:
-                return _version(request, selectors.version(version.pk))
-        raise Problem("not_found", f"This agreement has no version {number}.")
+        return _version(request, _found(agreement_id, number))
 
     @operation(
         id="agreements_edit_version",
@@ -255,6 +254,25 @@ class OneVersion(_OfAgreement):
         return Response(status=204)
 
 
+def _cpa(_request: Request, agreement_id: str, number: str) -> Octets:
+    version = _found(agreement_id, number)
+    octets = cpa_export(version=version)
+    return Octets(octets, "application/xml", f"{version.agreement.tpa_id}.xml", "")
+
+
+Cpa = download(
+    "agreements_cpa",
+    "agreements:read",
+    "A version as a CPA 2.0",
+    _cpa,
+    path=_VERSION,
+    tag="agreements",
+    description="Only of ebXML Messaging 2.0. A version that lacks what a CPA needs is refused, with what "
+    "it lacks.",
+    problems=("invalid_submission",),
+)
+
+
 class ActivateVersion(_OfAgreement):
     """/agreements/{agreement_id}/versions/{number}/activate"""
 
@@ -279,6 +297,14 @@ def _read(agreement_id: str) -> models.Agreement:
         return selectors.agreement(id_of("agr", agreement_id))
     except ObjectDoesNotExist as error:
         raise Problem("not_found", f"There is no agreement {agreement_id}.") from error
+
+
+def _found(agreement_id: str, number: str) -> models.AgreementVersion:
+    wanted = _number(number)
+    for version in _read(agreement_id).versions.all():
+        if version.number == wanted:
+            return selectors.version(version.pk)
+    raise Problem("not_found", f"This agreement has no version {number}.")
 
 
 def version_key(agreement_id: str, number: str) -> dict[str, Any]:

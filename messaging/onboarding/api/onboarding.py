@@ -21,7 +21,7 @@ from messaging.models import BenchReport, OnboardingDraft
 from messaging.onboarding import selectors
 from messaging.onboarding.api.agreements import version_key
 from messaging.onboarding.serializers import onboarding as shapes
-from messaging.onboarding.services import bench, bundle, bundle_format, partner_csv
+from messaging.onboarding.services import bench, bundle, bundle_format, cpa, partner_csv
 from messaging.onboarding.services import drafts as onboarding_drafts
 from messaging.onboarding.services.bundle import ImportReport
 
@@ -285,6 +285,37 @@ class Bundle(Endpoint):
             activate=values["activate"],
         )
         return Response(shapes.ImportReportSerializer(report).data)
+
+
+class Cpa(Endpoint):
+    """/cpa"""
+
+    max_body = 2 * cpa.MAX_BYTES  # in JSON a character may take two
+
+    @operation(
+        id="cpa_import",
+        tag="onboarding",
+        scope="agreements:write",
+        summary="Import a CPA 2.0 as an agreement; or say what an import would do",
+        description="All of it or nothing. What is there already stays as it is; terms that differ become a draft. "
+        "`reason` is needed unless it is a dry run. Needs the scope `partners:write` too.",
+        request=shapes.CpaBody,
+        responses={200: shapes.CpaReportSerializer},
+        problems=("agreement_invalid", "wrong_state"),
+    )
+    def post(self, request: Request) -> Response:
+        read_parameters(request, ())
+        _require_too(request, "partners:write")
+        values = validated(shapes.CpaBody, request.data)
+        done = cpa.cpa_import(
+            octets=cpa.octets_of(values["cpa"]),
+            own=values["own"],
+            actor=actor_of(request),
+            reason=values["reason"],
+            dry_run=values["dry_run"],
+            activate=values["activate"],
+        )
+        return Response(shapes.cpa_report(done))
 
 
 def _require_too(request: Request, scope: str) -> None:

@@ -20,6 +20,7 @@ from messaging.models import BenchReport, OnboardingDraft, ProbeReport
 from messaging.onboarding.services.bundle import ImportReport
 from messaging.sla.selectors import Attainment
 from messaging.templatetags.hub import ago, at, icon, middle, state
+from partners.cpa.findings import Finding
 from partners.fields import duration
 from partners.models import Agreement, AgreementVersion, Credential, Party
 from rmhub import clock
@@ -422,7 +423,8 @@ def _fields(item: Any) -> object:
 
 
 def _kind(item: Any) -> str:
-    return {"party": _("Party"), "endpoint": _("Endpoint"), "agreement": _("Agreement")}[item.kind]
+    known = {"party": _("Party"), "endpoint": _("Endpoint"), "agreement": _("Agreement"), "credential": _("Credential")}
+    return known[item.kind]
 
 
 _ITEMS = (
@@ -441,6 +443,18 @@ def bundle(report: ImportReport) -> dict[str, Any]:
         report.items,
         about=lambda item: {"data-testid": "bundle-item", "data-state": item.action},
     )
+
+
+_FINDINGS = (
+    Column(gettext_lazy("Line"), lambda one: one.line, "num"),
+    Column(gettext_lazy("Place"), lambda one: cells.span("mono", one.path), "wrap"),
+    Column(gettext_lazy("What becomes of it"), lambda one: one.text, "wrap"),
+)
+
+
+def findings(title: str, found: Iterable[Finding]) -> dict[str, Any]:
+    """Return the table of what became of places of a CPA."""
+    return table(title, _FINDINGS, found, about=lambda one: {"data-testid": "finding", "data-state": one.kind})
 
 
 def _discard(draft: OnboardingDraft) -> SafeString:

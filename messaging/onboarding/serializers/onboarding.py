@@ -12,9 +12,12 @@ from messaging.models import OnboardingDraft
 from messaging.onboarding.selectors import Held
 from messaging.onboarding.serializers.levels import AttainmentSerializer, PartnerTrafficSerializer
 from messaging.onboarding.services.bundle_format import MAX_BYTES
+from messaging.onboarding.services.cpa import MAX_BYTES as CPA_BYTES
+from messaging.onboarding.services.cpa import CpaReport
 from messaging.onboarding.services.drafts import SOURCES, STEPS
 from messaging.onboarding.services.making import FIELDS, Check, step_of
 from partners.certificates import MAX_TEXT, CertificateFacts
+from partners.cpa.findings import Kind
 
 
 class CertificateFactsSerializer(serializers.Serializer):
@@ -221,7 +224,7 @@ class ChangeSerializer(serializers.Serializer):
 class BundleItemSerializer(serializers.Serializer):
     """One thing in a bundle."""
 
-    kind = serializers.ChoiceField(choices=["party", "endpoint", "agreement"])
+    kind = serializers.ChoiceField(choices=["party", "endpoint", "credential", "agreement"])
     name = serializers.CharField()
     action = serializers.ChoiceField(choices=["create", "change", "same", "problem"])
     changes = ChangeSerializer(many=True)
@@ -234,6 +237,47 @@ class ImportReportSerializer(serializers.Serializer):
     dry_run = serializers.BooleanField()
     counts = serializers.DictField(child=serializers.IntegerField())
     items = BundleItemSerializer(many=True)
+
+
+class CpaBody(OptionalReasonBody):
+    """A CPA 2.0 to import."""
+
+    cpa = Text(max_length=CPA_BYTES, trim_whitespace=False, help_text="The XML document.")
+    own = Text(
+        required=False,
+        allow_blank=True,
+        default="",
+        help_text="Which of its PartyIds is ours, with or without its type in front (`DUNS:123456789`); needed unless "
+        "a party of ours has one of them.",
+    )
+    dry_run = Flag(required=False, default=False, help_text="Say what would happen, and do nothing.")
+    activate = Flag(required=False, default=False, help_text="Put the agreement in force.")
+
+
+class CpaFindingSerializer(serializers.Serializer):
+    """What became of one place of the document, or one thing that does not fit there."""
+
+    kind = serializers.ChoiceField(choices=[kind.value for kind in Kind])
+    matter = serializers.CharField(help_text="What it is about; stable.")
+    path = serializers.CharField(help_text="XPath, with the prefixes tp, ds, xlink and xml.")
+    line = serializers.IntegerField()
+    text = serializers.CharField(allow_blank=True, help_text="The value as it was read, or a sentence.")
+
+
+class CpaReportSerializer(ImportReportSerializer):
+    """What an import of a CPA did, or would do, and what became of each element and attribute."""
+
+    found = serializers.DictField(child=serializers.IntegerField(), help_text="How many findings of each kind.")
+    findings = CpaFindingSerializer(many=True)
+
+
+def cpa_report(done: CpaReport) -> dict[str, Any]:
+    """As CpaReportSerializer shows it."""
+    return {
+        **ImportReportSerializer(done.report).data,
+        "found": done.found,
+        "findings": CpaFindingSerializer(done.findings, many=True).data,
+    }
 
 
 def certificate(held: Held) -> dict[str, Any]:

@@ -25,6 +25,7 @@ from messaging.onboarding.services.bundle_format import (
     VERSION,
     Bundle,
     BundleAgreement,
+    BundleCertificate,
     BundleEndpoint,
     BundleParty,
     write_agreement,
@@ -32,10 +33,10 @@ from messaging.onboarding.services.bundle_format import (
 )
 from partners import selectors, services
 from partners.addresses import normalise_uri
-from partners.choices import VersionState
+from partners.choices import CredentialDirection, VersionState
 from partners.exceptions import PartnersError
 from partners.exceptions import WrongState as PartnersWrongState
-from partners.models import Agreement, AgreementVersion, Endpoint, PartnerGroup, Party
+from partners.models import Agreement, AgreementVersion, Credential, Endpoint, PartnerGroup, Party
 from rmhub import clock
 
 
@@ -116,6 +117,13 @@ def bundle_import(
                     endpoint.uri,
                     lambda party=party, endpoint=endpoint: _endpoint(party, endpoint, bundle, actor, reason),  # type: ignore[misc]
                 )
+            for one in party.certificates:
+                _step(
+                    report,
+                    "credential",
+                    one.name,
+                    lambda party=party, one=one: _certificate(party, one, bundle, actor, reason),  # type: ignore[misc]
+                )
         for agreement in bundle.agreements:
             _step(
                 report,
@@ -138,6 +146,7 @@ def _told(item: Item) -> str:
     texts = {
         "party": _("party {name}: {problem}"),
         "endpoint": _("endpoint {name}: {problem}"),
+        "credential": _("credential {name}: {problem}"),
         "agreement": _("agreement {name}: {problem}"),
     }
     return texts[item.kind].format(name=item.name, problem=item.problem)
@@ -194,10 +203,27 @@ def _party(given: BundleParty, bundle: Bundle, actor: Actor, reason: str) -> Ite
     return item
 
 
-def _endpoint(party: BundleParty, given: BundleEndpoint, bundle: Bundle, actor: Actor, reason: str) -> Item:
-    owner = _known(party, bundle)
+def _owner(given: BundleParty, bundle: Bundle) -> Party:
+    owner = _known(given, bundle)
     if owner is None:
-        raise InvalidSubmission({"party": [_("{name} could not be created.").format(name=party.name)]})
+        raise InvalidSubmission({"party": [_("{name} could not be created.").format(name=given.name)]})
+    return owner
+
+
+def _certificate(party: BundleParty, given: BundleCertificate, bundle: Bundle, actor: Actor, reason: str) -> Item:
+    """A certificate of a partner. One that was revoked here stays so."""
+    owner, facts = _owner(party, bundle), given.facts
+    had = Credential.objects.filter(party=owner, direction=CredentialDirection.INBOUND, kind=given.kind)
+    if had.filter(fingerprint=facts.fingerprint).exists():
+        return Item("credential", given.name, "same")
+    made, _secret = onboarding.credential_issue(
+        party_id=owner.pk, actor=actor, reason=reason, kind=given.kind, certificate=facts.pem, label=facts.title[:80]
+    )
+    return Item("credential", given.name, "create", tuple(changes({}, onboarding.describe(made))))
+
+
+def _endpoint(party: BundleParty, given: BundleEndpoint, bundle: Bundle, actor: Actor, reason: str) -> Item:
+    owner = _owner(party, bundle)
     known = find_endpoint(given.uri)
     if known is None:
         made = onboarding.endpoint_create(party_id=owner.pk, actor=actor, reason=reason, **given.fields)

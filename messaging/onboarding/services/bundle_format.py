@@ -17,7 +17,8 @@ from django.db.models import Model
 from django.utils.translation import gettext as _
 
 from messaging.exceptions import InvalidSubmission
-from partners.choices import ServiceDirection
+from partners.certificates import CertificateFacts
+from partners.choices import CredentialKind, ServiceDirection
 from partners.models import ENDPOINT, TERMS, Agreement, AgreementVersion, Endpoint, Party
 from rmhub.language import gettext_lazy
 
@@ -44,6 +45,18 @@ class BundleEndpoint:
 
 
 @dataclass(frozen=True, slots=True)
+class BundleCertificate:
+    """What a partner proves who it is with: no secret. Only CPA documents have them. `kind`: certificate, signing."""
+
+    kind: str
+    facts: CertificateFacts
+
+    @property
+    def name(self) -> str:
+        return f"{self.facts.title}: {CredentialKind(self.kind).label}"
+
+
+@dataclass(frozen=True, slots=True)
 class BundleParty:
     """`fields`: as `partners.services.party_create` takes them, the groups by name."""
 
@@ -52,6 +65,7 @@ class BundleParty:
     fields: Mapping[str, Any]
     groups: tuple[str, ...]
     endpoints: tuple[BundleEndpoint, ...]
+    certificates: tuple[BundleCertificate, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -253,6 +253,8 @@ SCOPES = {
     "POST onboarding-drafts/{}/activate": "partners:write",
     "GET bundle": "agreements:read",
     "POST bundle": "agreements:write",
+    "POST cpa": "agreements:write",
+    "GET agreements/{}/versions/{}/cpa": "agreements:read",
     "GET test-reports": "agreements:read",
     "GET test-reports/{}": "agreements:read",
     "POST agreements/{}/versions/{}/test": "agreements:write",

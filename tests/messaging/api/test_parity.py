@@ -123,6 +123,7 @@ SAME: Mapping[str, tuple[str, ...]] = {
     ),
     "onboarding-discard": ("DELETE onboarding-drafts/{}",),
     "bundle": ("POST bundle",),
+    "cpa": ("POST cpa",),
     "user-new": ("POST users",),
     "user-edit": ("PATCH users/{}",),
     "user-invite": ("POST users/{}/invite",),

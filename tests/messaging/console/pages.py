@@ -344,6 +344,8 @@ PAGES: list[Page] = [
     Page("onboarding-discard", A, lambda w: (_draft(w),), post={}),
     Page("bundle", A, post={}),
     Page("bundle-download", V),
+    Page("cpa", A, post={}),
+    Page("cpa-download", V, lambda w: (*_agreement(w), 1)),
     Page("agreements", V),
     Page("agreement-new", A, post={}),
     *(Page("agreement-verb", A, lambda w, slug=slug: (*_agreement(w), slug), post={}) for slug in agreements.VERBS),  # type: ignore[misc]
@@ -439,6 +441,7 @@ DOWNLOADS = (
     "job-results",
     "job-export",
     "bundle-download",
+    "cpa-download",
     "toasts",
 )
 
