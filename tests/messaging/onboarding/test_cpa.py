@@ -59,8 +59,7 @@ def wrong(document: bytes, own: str = "", **how: Any) -> dict[str, list[str]]:
 
 def counted() -> tuple[int, ...]:
     return tuple(
-        model.objects.count()
-        for model in (Party, Endpoint, Credential, Agreement, AgreementVersion, AuditEntry)  # type: ignore[attr-defined]
+        model.objects.count() for model in (Party, Endpoint, Credential, Agreement, AgreementVersion, AuditEntry)
     )
 
 
@@ -70,8 +69,10 @@ def version(number: int = 1) -> AgreementVersion:
 
 def said(found: AgreementVersion) -> dict[str, Any]:
     """What a CPA has of a version."""
-    names = ("profile", "semantics", "retries", "retry_interval", "partner_window", "message_order", "sync_reply")
-    names += ("own_role", "partner_role", "signatures", "signature_algorithm")
+    names = (
+        *("profile", "semantics", "retries", "retry_interval", "partner_window", "message_order", "sync_reply"),
+        *("own_role", "partner_role", "signatures", "signature_algorithm"),
+    )
     return {name: getattr(found, name) for name in names} | {
         "tpa_id": found.agreement.tpa_id,
         "own": (found.agreement.own_party.name, found.own_endpoint.uri, found.own_endpoint.error_uri),
