@@ -502,9 +502,14 @@ def test_what_a_document_needs_and_a_version_lacks() -> None:
             "The certificate with which Them signs is missing: store it.",
         ]
     }
-    services.version_edit(version=found, services=())
-    with pytest.raises(InvalidSubmission, match="A CPA names its services and actions"):
+    folder = services.endpoint_create(party=found.agreement.partner, transport="sftp", uri="sftp://files.example/in/")
+    services.version_edit(version=found, services=(), partner_endpoint=folder)
+    with pytest.raises(InvalidSubmission) as refused:
         cpa_export(version=selectors.version(found.pk))
+    assert refused.value.errors["cpa"][1:3] == [
+        "A CPA names its services and actions: enter them in the agreement.",
+        "A CPA has addresses of HTTP and mail only: choose other endpoints.",
+    ]
 
 
 # --- API, page, commands ---
