@@ -462,6 +462,19 @@ def test_all_terms_come_through(terms: dict[str, Any]) -> None:
     )
     identifiers = [(one.context, one.value) for one in made.agreement.partner.identifiers.all()]
     assert identifiers == [("DUNS", "2"), ("GLN", "3")]
+
+    assert not [one for one in load(document, dry_run=True).findings if one.matter is Matter.SERVICE_TYPE]
+
+    # Our keys are in no document; once they are stored, nothing is missing.
+    def missing() -> int:
+        return sum(one.matter is Matter.OUR_CERTIFICATE for one in load(document, dry_run=True).findings)
+
+    assert missing() == len(kinds)
+    for kind, one in zip(("signing", "certificate"), issued, strict=True):
+        services.credential_store_outbound(
+            party=made.agreement.partner, kind=kind, secret=f"{one.certificate}{one.key}"
+        )
+    assert missing() == 0
     # The partner sees the same from the other side.
     empty()
     load(document, "GLN:3")

@@ -136,6 +136,49 @@ def test_receipts_are_signed_if_the_channel_says_so() -> None:
     assert (held(octets(SIGNED)).terms["signatures"], held(document).terms["signatures"]) == ("messages", "receipts")
 
 
+def everywhere(name: str, *changes: tuple[str, str]) -> bytes:
+    text = octets(name).decode()
+    for old, new in changes:
+        assert old in text, old
+        text = text.replace(old, new)
+    return text.encode()
+
+
+def test_what_is_not_acknowledged_has_no_signed_receipt() -> None:
+    never = (
+        ('ackRequested="always"', 'ackRequested="never"'),
+        ('SignatureRequested="never"', 'SignatureRequested="always"'),
+    )
+    terms = held(everywhere(SIGNED, *never)).terms
+    assert (terms["semantics"], terms["signatures"]) == ("AtMostOnce", "messages")
+
+
+def test_certificates_for_signatures_are_of_those_who_sign() -> None:
+    assert [one.id for one in held(octets(SIGNED)).partner.signers] == ["DIGIPOORT_SigningCert"]
+    unsigned = everywhere(SIGNED, ('isNonRepudiationRequired="true"', 'isNonRepudiationRequired="false"'))
+    found = held(unsigned)
+    assert (found.terms["signatures"], found.partner.signers, found.own.signers) == ("none", (), ())
+    assert [one.id for one in found.partner.clients] == ["DIGIPOORT_ClientCert"]
+
+
+def test_the_certificate_of_the_partner_s_server_is_trusted_else_our_anchors() -> None:
+    shown = '<tns:ServerCertificateRef tns:certId="DIGIPOORT_ServerCert" />'
+    other = shown.replace("ServerCert", "EncryptionCert", 2).replace(
+        "<tns:EncryptionCertificateRef", "<tns:ServerCertificateRef"
+    )
+    assert [one.id for one in held(everywhere(SIGNED, (shown, other))).trusted] == ["DIGIPOORT_EncryptionCert"]
+    cpa = reading(SIGNED).cpa
+    mute = []
+    for channel in cpa.parties[0].channels:
+        receiver = channel.transport.receiver
+        assert receiver
+        mute.append(replace(channel, transport=replace(channel.transport, receiver=replace(receiver, security=None))))
+    cpa = replace(cpa, parties=(replace(cpa.parties[0], channels=tuple(mute)), cpa.parties[1]))
+    anchors = cpa.parties[1].anchors("OVERHEID_TransportSecurity")
+    trusted = [one.der for one in hold(view_of(cpa, cpa.parties[1])).trusted]
+    assert trusted == list(dict.fromkeys(one.der for one in anchors)) != []
+
+
 def test_a_digest_of_another_kind_is_told() -> None:
     name = "<tns:HashFunction>http://www.w3.org/2000/09/xmldsig#sha1"
     document = changed(
