@@ -267,8 +267,7 @@ Cpa = download(
     _cpa,
     path=_VERSION,
     tag="agreements",
-    description="Only of ebXML Messaging 2.0. A version that lacks what a CPA needs is refused, with what "
-    "it lacks.",
+    description="Only of ebXML Messaging 2.0. A version that lacks what a CPA needs is refused, with what it lacks.",
     problems=("invalid_submission",),
 )
 

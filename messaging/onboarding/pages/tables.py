@@ -447,8 +447,10 @@ def bundle(report: ImportReport) -> dict[str, Any]:
 
 _FINDINGS = (
     Column(gettext_lazy("Line"), lambda one: one.line, "num"),
-    Column(gettext_lazy("Place"), lambda one: cells.span("mono", one.path), "wrap"),
-    Column(gettext_lazy("What becomes of it"), lambda one: one.text, "wrap"),
+    Column(
+        gettext_lazy("Place"), lambda one: format_html('<span class="mono" translate="no">{}</span>', one.path), "wrap"
+    ),
+    Column(gettext_lazy("What becomes of it"), lambda one: format_html('<span lang="en">{}</span>', one.text), "wrap"),
 )
 
 

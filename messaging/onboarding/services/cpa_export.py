@@ -73,6 +73,9 @@ def _lacking(version: AgreementVersion) -> list[str]:
         for one in allowed
         if one.action == "*"
     ]
+    written = {transports.HTTP.name, transports.SMTP.name}
+    if not {version.own_endpoint.transport, version.partner_endpoint.transport} <= written:
+        lacks.append(_("A CPA has addresses of HTTP and mail only: choose other endpoints."))
     agreement = version.agreement
     for party in (agreement.own_party, agreement.partner):
         if not party.identifiers.all():

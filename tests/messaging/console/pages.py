@@ -20,9 +20,10 @@ from messaging.pollers.resource import POLLERS
 from messaging.reports.catalogue import REPORTS
 from messaging.routing.resource import ROUTES
 from messaging.transactions import pages as transactions
-from partners.models import Credential, PartnerGroup
+from partners.models import Agreement, Credential, PartnerGroup
 from rmhub.roles import Role
 from tests.messaging.console.scenes import World
+from tests.partners.factories import make_agreement
 
 Arguments = Callable[[World], tuple[object, ...]]
 V, O, A = Role.VIEWER, Role.OPERATOR, Role.ADMIN  # noqa: E741
@@ -70,6 +71,16 @@ def _draft(world: World) -> str:
         title="Initech",
         defaults={"created_by": "ana", "updated_by": "ana", "created_at": now, "updated_at": now, "step": 6},
     )[0].public_id
+
+
+def _cpa(_world: World) -> tuple[object, ...]:
+    """A version that has what a CPA names."""
+    known = Agreement.objects.filter(tpa_id="cpa:1").first()
+    if known is None:
+        terms = {"profile": "ebms2", "own_role": "Buyer", "partner_role": "Seller"}
+        made = make_agreement(tpa_id="cpa:1", activate=False, allowed=(("urn:orders", "Order", "send"),), **terms)
+        known = made.agreement
+    return known.public_id, 1
 
 
 def _bench_report(world: World) -> tuple[object, ...]:
@@ -345,7 +356,7 @@ PAGES: list[Page] = [
     Page("bundle", A, post={}),
     Page("bundle-download", V),
     Page("cpa", A, post={}),
-    Page("cpa-download", V, lambda w: (*_agreement(w), 1)),
+    Page("cpa-download", V, _cpa),
     Page("agreements", V),
     Page("agreement-new", A, post={}),
     *(Page("agreement-verb", A, lambda w, slug=slug: (*_agreement(w), slug), post={}) for slug in agreements.VERBS),  # type: ignore[misc]

@@ -59,8 +59,7 @@ def wrong(document: bytes, own: str = "", **how: Any) -> dict[str, list[str]]:
 
 def counted() -> tuple[int, ...]:
     return tuple(
-        model.objects.count()
-        for model in (Party, Endpoint, Credential, Agreement, AgreementVersion, AuditEntry)  # type: ignore[attr-defined]
+        model.objects.count() for model in (Party, Endpoint, Credential, Agreement, AgreementVersion, AuditEntry)
     )
 
 
@@ -70,8 +69,10 @@ def version(number: int = 1) -> AgreementVersion:
 
 def said(found: AgreementVersion) -> dict[str, Any]:
     """What a CPA has of a version."""
-    names = ("profile", "semantics", "retries", "retry_interval", "partner_window", "message_order", "sync_reply")
-    names += ("own_role", "partner_role", "signatures", "signature_algorithm")
+    names = (
+        *("profile", "semantics", "retries", "retry_interval", "partner_window", "message_order", "sync_reply"),
+        *("own_role", "partner_role", "signatures", "signature_algorithm"),
+    )
     return {name: getattr(found, name) for name in names} | {
         "tpa_id": found.agreement.tpa_id,
         "own": (found.agreement.own_party.name, found.own_endpoint.uri, found.own_endpoint.error_uri),
@@ -461,6 +462,19 @@ def test_all_terms_come_through(terms: dict[str, Any]) -> None:
     )
     identifiers = [(one.context, one.value) for one in made.agreement.partner.identifiers.all()]
     assert identifiers == [("DUNS", "2"), ("GLN", "3")]
+
+    assert not [one for one in load(document, dry_run=True).findings if one.matter is Matter.SERVICE_TYPE]
+
+    # Our keys are in no document; once they are stored, nothing is missing.
+    def missing() -> int:
+        return sum(one.matter is Matter.OUR_CERTIFICATE for one in load(document, dry_run=True).findings)
+
+    assert missing() == len(kinds)
+    for kind, one in zip(("signing", "certificate"), issued, strict=True):
+        services.credential_store_outbound(
+            party=made.agreement.partner, kind=kind, secret=f"{one.certificate}{one.key}"
+        )
+    assert missing() == 0
     # The partner sees the same from the other side.
     empty()
     load(document, "GLN:3")
@@ -501,9 +515,14 @@ def test_what_a_document_needs_and_a_version_lacks() -> None:
             "The certificate with which Them signs is missing: store it.",
         ]
     }
-    services.version_edit(version=found, services=())
-    with pytest.raises(InvalidSubmission, match="A CPA names its services and actions"):
+    folder = services.endpoint_create(party=found.agreement.partner, transport="sftp", uri="sftp://files.example/in/")
+    services.version_edit(version=found, services=(), partner_endpoint=folder)
+    with pytest.raises(InvalidSubmission) as refused:
         cpa_export(version=selectors.version(found.pk))
+    assert refused.value.errors["cpa"][1:3] == [
+        "A CPA names its services and actions: enter them in the agreement.",
+        "A CPA has addresses of HTTP and mail only: choose other endpoints.",
+    ]
 
 
 # --- API, page, commands ---
