@@ -40,10 +40,12 @@ from messaging.pairs.selectors import pairs, screens
 from messaging.protocol import selecting
 from messaging.reports.pages import charts
 from messaging.sla import selectors as sla
+from messaging.templatetags.hub import octets
 from partners import selectors, services
 from partners.certificates import read as read_certificates
 from partners.choices import VersionState
-from partners.models import Agreement, AgreementVersion, Endpoint, Party
+from partners.models import TERMS, Agreement, AgreementVersion, Endpoint, Party
+from partners.rules import BY_PROFILE
 from partners.validation import resend_words
 from partners.visibility import limit
 from rmhub import clock
@@ -373,6 +375,7 @@ def agreement_page(request: HttpRequest, reference: str, number: int | None = No
         and any(one.tpa_id == agreement.tpa_id for one in sendable(agreement.partner_id)),
         "sentence": services.gives_up_sentence(version),
         "waits": resend_words(version.resend_schedule),
+        "terms": _terms(version),
         "problems": services.version_validate(version=version),
         "versions": versions,
         "before": before,
@@ -397,6 +400,25 @@ def _agreements_of(endpoint: Endpoint) -> list[Agreement]:
     )
     shown = limit(found.distinct(), "partner")  # an endpoint of ours serves partners out of reach as well
     return list(shown.select_related("partner", "own_party").order_by("tpa_id")[:10])
+
+
+# What the page of a version shows elsewhere.
+_APART = (
+    *("semantics", "services", "acknowledged_within", "acknowledged_percent"),
+    *("processed_within", "processed_percent"),
+)
+
+
+def _terms(version: AgreementVersion) -> list[tuple[str, str]]:
+    """The settings that its profile has, each with its name, as people read them."""
+    found = []
+    for name in TERMS:
+        if name in BY_PROFILE[version.profile].names and name not in _APART:
+            value = getattr(version, name)
+            shown = getattr(version, f"get_{name}_display", None)
+            text = str(shown()) if shown else octets(value) if name == "max_message_bytes" else ""
+            found.append((differences.label(name), text or differences.said(name, value) or "—"))
+    return found
 
 
 def _changes(before: AgreementVersion | None, version: AgreementVersion) -> list[differences.Change]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import hashlib
+import importlib
 import re
 from pathlib import Path
 
@@ -19,6 +20,7 @@ from messaging.choices import (
     TriggerState,
 )
 from messaging.console.context import NAVIGATION
+from messaging.console.forms import SettingsForm
 from messaging.console.looks import LOOKS
 from messaging.deliveries.pages import decisions
 from messaging.deliveries.resource import TRIGGERS
@@ -129,3 +131,23 @@ def test_every_state_has_a_look_and_an_icon() -> None:
             assert state(kind, value), (kind, value)
     for looks, icons in LOOKS.values():
         assert looks.keys() == icons.keys()
+
+
+def test_each_choice_on_which_other_fields_depend_hides_those_it_does_not_have() -> None:
+    """The style sheet does it, without a script: with one rule for each choice."""
+    importlib.import_module("messaging.urls.console")  # with the forms of all pages
+    css = (STATIC / "console" / "console.css").read_text()
+    seen = set()
+    for form in _below(SettingsForm):
+        for governing in {values[0] for values in form.only.values()}:
+            field = form.base_fields.get(governing)
+            for value, _label in getattr(field, "choices", ()):
+                if not value:
+                    continue  # nothing is chosen yet
+                seen.add((governing, value))
+                assert f'[name="{governing}"][value="{value}"]:checked) .only-{governing}' in css, (form, value)
+    assert {("profile", "ebms2"), ("kind", "signing"), ("inbound_kind", "none")} <= seen
+
+
+def _below(form: type[SettingsForm]) -> list[type[SettingsForm]]:
+    return [one for sub in form.__subclasses__() for one in (sub, *_below(sub))]
