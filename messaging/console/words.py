@@ -48,6 +48,15 @@ WORDS: tuple[Word, ...] = (
         _("Conversation"),
         _("Messages that belong together in the eyes of the applications: an order, its confirmation, its invoice."),
     ),
+    Word(
+        "cpa",
+        "CPA",
+        _(
+            "An agreement of ebXML 2.0 as a document in XML that both sides have: parties, addresses, certificates and "
+            "terms. It can be imported, and an agreement written as one."
+        ),
+        _("collaboration protocol agreement"),
+    ),
     Word("delivery", _("Delivery"), _("One inbound document on its way to one trigger.")),
     Word(
         "disabled",
@@ -71,6 +80,14 @@ WORDS: tuple[Word, ...] = (
             "used up, the target is missed."
         ),
         _("SLA, service level, target"),
+    ),
+    Word(
+        "held",
+        _("Held for its turn"),
+        _(
+            "A message of a conversation with an order that came before the one in front of it. It is stored and "
+            "acknowledged, and applications get it when that has come."
+        ),
     ),
     Word(
         "in-doubt",
@@ -107,6 +124,15 @@ WORDS: tuple[Word, ...] = (
             "The documents of a pair that are not done: the one that is first in line, or those on the way, and what "
             "waits behind. Those of pairs that are suspended, paused or disabled are held up."
         ),
+    ),
+    Word(
+        "proof",
+        _("Proof of receipt"),
+        _(
+            "An acknowledgement that the partner has signed, with the digests of the message: the partner cannot deny "
+            "that it was received unchanged. It can be verified again at any time."
+        ),
+        _("non-repudiation of receipt"),
     ),
     Word(
         "redeliver",
