@@ -42,7 +42,7 @@ def test_table_and_code_agree_on_what_is_public() -> None:
 
 def test_every_verb_of_a_pair_is_in_the_table(scene: World) -> None:
     shown = [page.arguments(scene)[1] for page in PAGES if page.name == "pair-verb"]
-    assert sorted(shown) == sorted(VERBS)
+    assert sorted(shown) == sorted(set(VERBS) - {"hand-on"})  # that one is of inbound pairs
 
 
 @pytest.mark.parametrize("role", ROLES, ids=lambda role: role or "no role")
