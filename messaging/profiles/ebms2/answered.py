@@ -33,7 +33,7 @@ from messaging.protocol.repeating import Act
 from messaging.routing.services import upstream
 from messaging.transports import Receipt
 from partners import registry
-from partners.choices import Signatures
+from partners.choices import RESPONSES, Signatures
 from partners.terms import Presented, Principal, Terms
 
 log = logging.getLogger(__name__)
@@ -164,6 +164,9 @@ def in_response(
     principal = Principal(pair.partner_id, terms.hop_party_name, _THEIR_SERVER)
     assert envelope.ebms is not None
     if envelope.ebms.kind is Ebms2Kind.BUSINESS and envelope.message_type is MessageType.NORMAL:
+        # Nobody has shown a credential: a document comes in this way only where that is agreed, and only as the answer.
+        if terms.sync_reply not in RESPONSES or envelope.ref_to_message_id != message.message_id:
+            return False
         arrival = Arrival(content_type, body, Presented())
         # Should that fail, nothing is lost: ours is not acknowledged, so it goes out again, and so does theirs.
         transaction.on_commit(lambda: take_message(arrival, principal, Limits(body=len(body))), robust=True)

@@ -141,6 +141,24 @@ def test_the_response_to_ours_is_taken_like_any_message_with_what_it_acknowledge
     assert [one.ref_to_message_id for one in acknowledgments(later.last)] == [came.message_id]
 
 
+@pytest.mark.parametrize(
+    ("mode", "changes"),
+    [("mshSignalsOnly", {}), ("none", {}), (BOTH, {"ref_to_message_id": "another@partner.example"})],
+    ids=["signals", "none", "another"],
+)
+def test_a_document_in_a_response_is_taken_only_where_it_is_agreed_and_as_the_answer(
+    mode: str, changes: dict[str, str], clock: FrozenClock
+) -> None:
+    """A response shows no credential: whoever is in the middle of plain HTTP could bring anything."""
+    side = ebms2_side(sync_reply=mode)
+    message = submit(side)
+    with link(lambda parcel: response_to(side, parcel, **changes)):
+        work()
+    message.refresh_from_db()
+    assert message.state == MessageState.AWAITING_ACK
+    assert not Message.objects.filter(direction=Direction.IN).exists()
+
+
 def test_a_response_that_cannot_be_taken_loses_nothing(clock: FrozenClock) -> None:
     side = ebms2_side(sync_reply=BOTH, retry_interval=60)
     message = submit(side)
@@ -166,7 +184,7 @@ def test_both_hubs_understand_each_other() -> None:
     assert Signal.objects.get(direction=Direction.OUT).state == SignalState.SENT
 
 
-def response_to(side: Ebms2Side, parcel: Parcel) -> Receipt:
+def response_to(side: Ebms2Side, parcel: Parcel, **changes: Any) -> Receipt:
     """The partner's application answers at once."""
     asked = decoded(parcel)
     if asked.ebms is None or asked.ebms.kind.value != "Business":
@@ -175,8 +193,7 @@ def response_to(side: Ebms2Side, parcel: Parcel) -> Receipt:
     envelope = side.envelope(
         "r1@partner.example",
         ebms=replace(RELIABLE, acknowledgments=(said,)),
-        ref_to_message_id=asked.message_id,
-        conversation_id=asked.conversation_id,
+        **{"ref_to_message_id": asked.message_id, "conversation_id": asked.conversation_id, **changes},
     )
     wire = ebms2.encode(envelope)
     body = wire.join([payload.content[:] for payload in envelope.payloads])
