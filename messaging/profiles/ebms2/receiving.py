@@ -78,6 +78,10 @@ def receive(arrival: Arrival, *, limits: Limits, principal: Principal) -> Answer
     if len(arrival.body) > terms.max_message_bytes + limits.header_document:
         detail = f"{len(arrival.body)} bytes; agreement {terms.tpa_id} allows {terms.max_message_bytes} of payload."
         return _refuse(arrival, 413, "message_too_large", detail, principal, envelope)
+    # What cannot be acknowledged as it has to be is not taken; its sender comes again.
+    wants_proof = terms.signatures == Signatures.RECEIPTS and any(one.signed for one in ebms.ack_requests)
+    if wants_proof and (why := signed.why_no_signature(terms, clock.now())):
+        return _refuse(arrival, 503, "signing_impossible", why, principal, envelope)
     road = routing.road_of_other_profile(
         [(party.context, party.value) for party in envelope.to_parties],
         envelope.service,

@@ -51,6 +51,17 @@ def encode(envelope: Envelope, terms: Terms, now: datetime) -> Wire:
     return ebms2.enclose(envelope, document)
 
 
+def why_no_signature(terms: Terms, now: datetime) -> str:
+    """Why nothing can be signed for this partner now; "" if it can."""
+    try:
+        pem = _own(terms, now)
+        method, _ = _METHODS[SignatureAlgorithm(terms.signature_algorithm)]
+        signatures.check(pem.encode(), registry.der_of(pem), method)
+    except (SigningImpossible, CannotSign) as error:
+        return str(error)
+    return ""
+
+
 def _own(terms: Terms, now: datetime) -> str:
     try:
         pem = registry.current().signing_certificate(terms.hop_party_id, now)

@@ -12,7 +12,7 @@ from messaging.profiles.ebms2.signatures.names import (
 )
 from messaging.profiles.ebms2.signatures.reading import Reference
 from messaging.profiles.ebms2.signatures.receipts import covers
-from messaging.profiles.ebms2.signatures.signing import sign
+from messaging.profiles.ebms2.signatures.signing import check, sign
 from messaging.profiles.ebms2.signatures.verifying import Verified, verify
 
 __all__ = [
@@ -24,6 +24,7 @@ __all__ = [
     "SignatureMethod",
     "SignatureRefused",
     "Verified",
+    "check",
     "covers",
     "sign",
     "verify",

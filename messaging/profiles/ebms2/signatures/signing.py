@@ -68,6 +68,11 @@ def sign(
     return etree.tostring(root, encoding="UTF-8", xml_declaration=True)
 
 
+def check(key: bytes, certificate: bytes, method: SignatureMethod) -> None:
+    """Raises CannotSign where `sign` would because of key and certificate."""
+    _library_key(key, certificate, method)
+
+
 @lru_cache(maxsize=64)
 def _library_key(pem: bytes, certificate: bytes, method: SignatureMethod) -> xmlsec.Key:
     """The private key, if it is that of the certificate and of the right kind. To read one takes ten times as long as

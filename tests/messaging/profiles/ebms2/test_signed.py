@@ -14,7 +14,7 @@ from cryptography.hazmat.primitives.serialization import Encoding
 
 from messaging.choices import Direction, MessageState, SignalKind, SignalState
 from messaging.entrance.refusals import Arrival
-from messaging.models import Incident, Message, Signal
+from messaging.models import Incident, Message, Rejection, Signal
 from messaging.pairs.services.operating import pair_resume
 from messaging.profiles.ebms2 import signatures
 from messaging.protocol.codecs import ebms2
@@ -224,6 +224,22 @@ def test_a_signed_message_is_taken_and_its_acknowledgement_is_signed_with_its_di
     assert [one.cid for one in verified(first).references] == [None]
     (said,) = _acknowledgments(first)
     assert signatures.covers(said.digests, ebms2.digests_of(document_of(arrival)))
+
+
+@pytest.mark.parametrize("algorithm", ["rsa-sha256", "ecdsa-sha256"], ids=["no certificate", "a key of another kind"])
+def test_what_cannot_be_acknowledged_with_a_signature_is_not_taken_and_comes_again(algorithm: str) -> None:
+    """Not the others of its group, either: they are taken."""
+    side = ebms2_side(signatures="receipts", signature_algorithm=algorithm)
+    trust(side, signer("seller"))
+    if algorithm == "ecdsa-sha256":
+        own(side, signer("us"))
+    arrival = signed(side, side.envelope(ebms=RECEIPTS))
+    assert side.bring(arrival).status == 503
+    assert Rejection.objects.get().reason == "signing_impossible"
+    assert not Message.objects.filter(direction=Direction.IN).exists()
+    own(side, signer("us", "SECP256R1" if algorithm == "ecdsa-sha256" else "rsa2048"))
+    assert side.bring(arrival).status == 204
+    assert Message.objects.filter(direction=Direction.IN).exists()
 
 
 def test_whoever_asks_for_an_unsigned_acknowledgement_gets_that() -> None:
