@@ -46,6 +46,7 @@ REFUSALS: Mapping[str, str] = {
     "NotSupported": _("Not supported"),
     "Inconsistent": _("Parts contradict each other"),
     "MimeProblem": _("MIME parts unreadable"),
+    "signing_impossible": _("Acknowledgement cannot be signed here"),
     "SecurityFailure": _("Security check failed"),
     "OtherXml": _("Element missing or surplus"),
     "TimeToLiveExpired": _("Time to live ended"),
