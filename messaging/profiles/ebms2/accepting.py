@@ -160,7 +160,8 @@ def _accept(item: Item, batch: Batch) -> Answer:
     assert item.pair_id is not None
     pair, ebms, terms = batch.pairs[item.pair_id], _ebms(item), item.agreed
     stored = batch.known.get(item.key)
-    fault = item.envelope.fault
+    # What was in order when it first came is a repeat, whatever its certificate is by now.
+    fault = None if stored is not None and stored.digest == item.digest else item.envelope.fault
     received = Received(
         acknowledge=bool(ebms.ack_requests),
         once=ebms.duplicate_elimination or terms.detect_repeats or terms.semantics != Semantics.BEST_EFFORT,

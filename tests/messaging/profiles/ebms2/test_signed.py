@@ -309,6 +309,22 @@ def test_an_expired_certificate_is_refused() -> None:
     assert not Message.objects.filter(direction=Direction.IN).exists()
 
 
+def test_a_copy_of_what_was_taken_is_acknowledged_again_when_its_certificate_was_replaced() -> None:
+    side = signing_side()
+    arrival = signed(side, side.envelope(ebms=RECEIPTS))
+    side.bring(arrival)
+    with link() as wire:
+        work()
+        services.credential_revoke(credential=Credential.objects.get(kind="signing", direction="inbound"))
+        registry.reset()
+        side.bring(arrival)
+        work()
+    first, second = wire.parcels
+    assert first.octets == second.octets
+    assert Message.objects.get(direction=Direction.IN).copies == 1
+    assert not Signal.objects.filter(kind=SignalKind.ERROR).exists()
+
+
 def test_two_certificates_are_valid_while_one_follows_the_other() -> None:
     side = signing_side()
     trust(side, signer("successor"))
