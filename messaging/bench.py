@@ -108,7 +108,8 @@ class DocumentBench(Bench):
             return Found("Read again, the message says something else: " + " ".join(wrong), "failed", facts)
         said = (
             f"A {sample.service} / {sample.action} of {len(sample.body)} bytes was written as it would be sent, and "
-            "read again: the same parties, agreement, numbers and document."
+            "read again: the same parties, agreement, numbers and "
+            f"{'one encrypted document' if terms.encrypts else 'document'}."
         )
         return Found(said, facts=facts, sample=sample)
 
@@ -122,6 +123,10 @@ class EnvelopeBench(DocumentBench, Generic[AnEnvelope]):
     @abstractmethod
     def decode(self, content_type: str, body: bytes) -> AnEnvelope:
         """Reads a message. Raises NotAMessage."""
+
+    def opened(self, read: AnEnvelope, terms: Terms) -> AnEnvelope:
+        """Decrypts what came encrypted under its agreement."""
+        return read
 
     @abstractmethod
     def said(self, read: AnEnvelope) -> tuple[str, dict[str, Any]]:
@@ -139,7 +144,9 @@ class EnvelopeBench(DocumentBench, Generic[AnEnvelope]):
         meant = (sample.message_id, terms.tpa_id, sample.service, sample.action)
         told = (read.message_id, read.agreement_id, read.service, read.action)
         wrong = [f"{was} became {now}." for was, now in zip(meant, told, strict=True) if was != now]
-        if [hashlib.sha256(part.content[:]).hexdigest() for part in read.payloads] != [CONTENT_SHA256]:
+        # What is encrypted for the partner can be read by nobody else.
+        digests = [hashlib.sha256(part.content[:]).hexdigest() for part in read.payloads]
+        if digests != [CONTENT_SHA256] and not (terms.encrypts and len(digests) == 1):
             wrong.append("The document is not the same.")
         return wrong + [defect.description for defect in read.defects]
 
@@ -149,6 +156,8 @@ class EnvelopeBench(DocumentBench, Generic[AnEnvelope]):
         except NotAMessage as error:
             return Understood(problems=[f"As {self.article}: {error.detail}"])
         terms = next((one for one in agreements() if one.tpa_id == read.agreement_id), None)
+        if terms is not None:
+            read = self.opened(read, terms)
         problems = [defect.description for defect in read.defects]
         if terms is None:
             problems.append(f"There is no agreement {read.agreement_id!r} with you.")
@@ -198,7 +207,7 @@ def submitted(terms: Terms, now: datetime, message_id: str, filename: str = "") 
     message = Message(message_id=message_id, created_at=now, semantics=terms.semantics, service=service, action=action)
     message.conversation_id = f"test-{message_id}"
     document = Payload(content_id="test-document", content_type=CONTENT_TYPE, content=CONTENT)
-    document.label, document.filename = action, filename
+    document.label, document.filename, document.in_frame = action, filename, terms.encrypts
     return message, [document]
 
 

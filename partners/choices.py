@@ -92,6 +92,14 @@ class SignatureAlgorithm(models.TextChoices):
     RSA_SHA1 = "rsa-sha1", _("RSA with SHA-1 (weak)")
 
 
+class Encryption(models.TextChoices):
+    """How both sides encrypt documents (ebXML Messaging 2.0, 4.1.4.5; DigitalEnvelope of a CPA 2.0)."""
+
+    NONE = "none", _("Not encrypted")
+    AES128 = "smime-aes128", _("S/MIME with AES-128")
+    AES256 = "smime-aes256", _("S/MIME with AES-256")
+
+
 class VersionState(models.TextChoices):
     """Life of an agreement version: only a draft can be edited, only one version is active."""
 
@@ -120,6 +128,12 @@ class CredentialKind(models.TextChoices):
     CERTIFICATE = "certificate", _("Client certificate (SHA-256 fingerprint)")
     SSH_KEY = "ssh_key", _("SSH private key")
     SIGNING = "signing", _("Certificate for signatures")
+    ENCRYPTION = "encryption", _("Certificate for encryption")
+
+
+# What is for messages: nobody is let in with these.
+FOR_MESSAGES = (CredentialKind.SIGNING, CredentialKind.ENCRYPTION)
+WITH_CERTIFICATE = (CredentialKind.CERTIFICATE, *FOR_MESSAGES)
 
 
 class PollerKind(models.TextChoices):

@@ -12,7 +12,7 @@ import base64
 import threading
 import time
 import uuid
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import fields
 from datetime import datetime
 from typing import Any
@@ -24,7 +24,7 @@ from django.db.models import Case, F, Q, TextField, Value, When
 from partners import authentication, secrets
 from partners.addresses import normalise_uri
 from partners.authentication import Credentials, Held
-from partners.choices import CredentialDirection, CredentialKind, VersionState
+from partners.choices import FOR_MESSAGES, CredentialDirection, CredentialKind, VersionState
 from partners.models import AgreementService, AgreementVersion, Credential, PartyIdentifier, Revision
 from partners.terms import Presented, Principal, Terms
 from rmhub import clock, remembered
@@ -84,10 +84,10 @@ class Registry:
         "_by_tpa_id",
         "_by_uris",
         "_certificates",
+        "_for_messages",
         "_headers",
         "_inbound",
         "_outbound",
-        "_signers",
         "_versions",
         "revision",
     )
@@ -106,10 +106,11 @@ class Registry:
         inbound: list[Held] = []
         self._outbound: dict[uuid.UUID, list[Held]] = {}
         self._certificates: dict[uuid.UUID, list[Held]] = {}
-        self._signers: dict[tuple[uuid.UUID, str], list[Held]] = {}
+        self._for_messages: dict[tuple[str, uuid.UUID, str], list[Held]] = {}
         for credential in credentials:
-            if credential.kind == CredentialKind.SIGNING:
-                self._signers.setdefault((credential.party_id, credential.direction), []).append(credential)
+            if credential.kind in FOR_MESSAGES:
+                key = credential.kind, credential.party_id, credential.direction
+                self._for_messages.setdefault(key, []).append(credential)
             elif credential.direction == CredentialDirection.INBOUND:
                 inbound.append(credential)
             elif credential.kind == CredentialKind.CERTIFICATE:
@@ -174,27 +175,34 @@ class Registry:
 
         Raises SecretUnreadable when that one cannot be decrypted.
         """
-        return self._own(self._certificates.get(partner_id, ()), now)
+        return next(self._own(self._certificates.get(partner_id, ()), now), "")
 
     def signing_certificate(self, partner_id: uuid.UUID, now: datetime) -> str:
         """Our certificate with its private key (PEM), with which messages to this partner are signed: the newest valid
         one, "" without. Raises SecretUnreadable when that one cannot be decrypted.
         """
-        return self._own(self._signers.get((partner_id, CredentialDirection.OUTBOUND), ()), now)
+        held = self._for_messages.get((CredentialKind.SIGNING, partner_id, CredentialDirection.OUTBOUND), ())
+        return next(self._own(held, now), "")
 
-    def signers(self, partner_id: uuid.UUID, now: datetime) -> list[bytes]:
-        """The certificates (DER) with which this partner may sign: all that are valid, as one follows another."""
-        held = self._signers.get((partner_id, CredentialDirection.INBOUND), ())
+    def decrypting_certificates(self, partner_id: uuid.UUID, now: datetime) -> Iterator[str]:
+        """Our certificates with their private keys (PEM), for which this partner may encrypt: all that are valid, the
+        newest first. Raises SecretUnreadable when one cannot be decrypted.
+        """
+        held = self._for_messages.get((CredentialKind.ENCRYPTION, partner_id, CredentialDirection.OUTBOUND), ())
+        return self._own(held, now)
+
+    def certificates(self, kind: CredentialKind, partner_id: uuid.UUID, now: datetime) -> list[bytes]:
+        """This partner's certificates (DER) of a kind for messages: all that are valid, the newest first."""
+        held = self._for_messages.get((kind, partner_id, CredentialDirection.INBOUND), ())
         return [der_of(one.certificate) for one in held if one.valid(now)]
 
-    def _own(self, held: Iterable[Held], now: datetime) -> str:
+    def _own(self, held: Iterable[Held], now: datetime) -> Iterator[str]:
         for credential in held:
             if credential.valid(now):
                 pem = self._headers.get(credential.id)
                 if pem is None:
                     pem = self._headers[credential.id] = secrets.decrypt(credential.secret_encrypted)
-                return pem
-        return ""
+                yield pem
 
     def outbound_login(self, partner_id: uuid.UUID, now: datetime, *kinds: str) -> tuple[str, str, bool] | None:
         """(user name, secret, whether that is an SSH key) from the newest valid credential of these kinds, or None.
@@ -290,7 +298,7 @@ def _credentials() -> list[Held]:
         .order_by("-created_at", "-id")
         .values_list(
             *_HELD,
-            Case(When(kind=CredentialKind.SIGNING, then=F("certificate")), default=Value(""), output_field=TextField()),
+            Case(When(kind__in=FOR_MESSAGES, then=F("certificate")), default=Value(""), output_field=TextField()),
         )
     )
     return [Held(*row) for row in rows]

@@ -9,6 +9,8 @@ from urllib.parse import urlsplit
 
 from django.utils.translation import gettext as _
 
+from partners.choices import Encryption, Profile
+
 MAX_WAITS = 20
 MAX_SERVERS = 20
 _WAITS = re.compile(r"[0-9]{1,8}(\s*,\s*[0-9]{1,8})*", re.ASCII)
@@ -142,12 +144,18 @@ class Terms:
     partner_role: str
     signatures: str
     signature_algorithm: str
+    encryption: str
     # service level: limits in seconds, 0 = no target; shares in per cent of a calendar month
     acknowledged_within: int
     acknowledged_percent: float
     processed_within: int
     processed_percent: float
     services: tuple[tuple[str, str, str], ...]  # (service, action or *, direction)
+
+    @property
+    def encrypts(self) -> bool:
+        """Whether documents go out encrypted: each is in the frame of its message then."""
+        return self.profile == Profile.EBMS2 and self.encryption != Encryption.NONE
 
     def recovers(self, attempts: int) -> bool:
         """Whether transport recovery makes another attempt after so many (spec 1, 2.5.4)."""

@@ -121,6 +121,16 @@ MESSAGING: tuple[Row, ...] = (
         False,
     ),
     (
+        "encryption_impossible",
+        _("Message cannot be encrypted"),
+        _(
+            "The agreement has documents encrypted, and no certificate of the partner for that is valid, so the hub "
+            "cannot encrypt any."
+        ),
+        _("Store the partner's certificate for encryption among its credentials, then resume."),
+        False,
+    ),
+    (
         "receipt_refused",
         _("Acknowledgement is no proof"),
         _(

@@ -139,7 +139,7 @@ def _advance(pair: Pair, message: Message | None, payloads: dict[uuid.UUID, list
             body = begin(pair, message, payloads[message.pk], terms, claim)
         except (EncodeError, storage.PayloadMissing) as error:
             # No number is used up: the message never had bytes. A person cancels it or fixes the store.
-            moved = step(state, PairEvent(Kind.SUSPEND, cause=_unsendable(error)), now, policy)
+            moved = step(state, PairEvent(Kind.SUSPEND, cause=error.cause), now, policy)
             pair.cause_detail = str(error)[:500]
             _finish(pair, message, moved, now, written)
             return
@@ -259,12 +259,7 @@ def _send_once(message: Message, payloads: dict[uuid.UUID, list[Payload]], gate:
         send_once(message, payloads[message.pk], terms, claim)
     except (EncodeError, storage.PayloadMissing) as error:
         message.state = move(message.state, Happened.TRANSMITTED, reliable=False)
-        _fail(message, _unsendable(error), str(error)[:500], now, written)
-
-
-def _unsendable(error: EncodeError | storage.PayloadMissing) -> str:
-    """The cause code of what keeps a message from being put on the wire."""
-    return "payload_missing" if isinstance(error, storage.PayloadMissing) else "payload_invalid"
+        _fail(message, error.cause, str(error)[:500], now, written)
 
 
 def _fail(message: Message, cause: str, detail: str, now: datetime, written: list[Event]) -> None:

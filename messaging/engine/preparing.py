@@ -28,11 +28,13 @@ def prepare(message: Message, payloads: list[Payload], terms: Terms, now: dateti
     """
     contents = [storage.opened(payload.content, payload.stored_as) for payload in payloads]
     wire = profile.of(terms).write(message, payloads, contents, terms, now)
-    return keep(message, wire, contents)
+    return keep(message, wire, [one for payload, one in zip(payloads, contents, strict=True) if not payload.in_frame])
 
 
 def keep(message: Message, wire: Wire, contents: list[bytes | storage.Large]) -> Octets:
-    """Sets frame, digest and content type of a message that was encoded; returns its body."""
+    """Sets frame, digest and content type of a message that was encoded; returns its body. `contents`: those of its
+    documents that are slices of that.
+    """
     body = storage.join(wire.around(contents))
     message.wire_frame = storage.pack_frame(wire.literals)
     message.content_type = wire.content_type

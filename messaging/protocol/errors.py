@@ -63,7 +63,11 @@ class NotAMessage(ProtocolError):
 
 
 class EncodeError(ProtocolError):
-    """An envelope that has no valid wire form (a bug or a bad submission, never the partner's fault)."""
+    """An envelope that has no valid wire form (a bug, a bad submission or something missing here, never the partner's
+    fault). `cause`: what that is called where the message is held.
+    """
+
+    cause = "payload_invalid"
 
 
 class IllegalTransition(RmhubError):

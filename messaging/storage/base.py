@@ -16,6 +16,8 @@ DIGITS = 64  # of a SHA-256 in hexadecimal, with which every name begins after i
 class PayloadMissing(Exception):
     """The store has no such file, or not its bytes: not restored with the database, removed, or damaged."""
 
+    cause = "payload_missing"
+
 
 class StoreUnavailable(OSError):
     """The store takes or gives no bytes at present; nothing was kept. `full`: there is no room left."""

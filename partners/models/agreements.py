@@ -9,6 +9,7 @@ from django.db.models import Q
 from partners.choices import (
     AddressingProfile,
     CoordinationVersion,
+    Encryption,
     ExchangeIdentity,
     ExchangeMode,
     Profile,
@@ -241,6 +242,16 @@ class AgreementVersion(models.Model):
         default=SignatureAlgorithm.RSA_SHA256,
         db_default=SignatureAlgorithm.RSA_SHA256.value,
         help_text=gettext_lazy("Choose SHA-1 only for a partner that can do nothing else."),
+    )
+    encryption = models.CharField(
+        gettext_lazy("encryption of documents"),
+        max_length=12,
+        choices=Encryption,
+        default=Encryption.NONE,
+        db_default=Encryption.NONE.value,
+        help_text=gettext_lazy(
+            "By both sides, each for the other's certificate. Signatures are over the plain documents."
+        ),
     )
     # Service level (docs/service-levels.md). Nothing waits for these times, and nothing is sent because of them.
     acknowledged_within = Seconds(

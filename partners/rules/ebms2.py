@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from django.utils.translation import ngettext
 
-from partners.choices import RESPONSES, CredentialDirection, CredentialKind, SignatureAlgorithm, Signatures, SyncReply
+from partners.choices import (
+    RESPONSES,
+    CredentialDirection,
+    CredentialKind,
+    Encryption,
+    SignatureAlgorithm,
+    Signatures,
+    SyncReply,
+)
 from partners.fields import duration
 from partners.models import DAY, AgreementVersion
 from partners.rules.common import (
@@ -20,16 +28,27 @@ from partners.rules.common import (
 from partners.rules.rule import SENT_ONCE, Level, Reliability, Rule, Settings
 from rmhub.language import gettext_lazy
 
+MOST_ENCRYPTED_BYTES = 20 * 1024 * 1024
+
 
 def _resend_seconds(terms: Reliability) -> int:
     """From the first send until the last retry has had its RetryInterval (6.5.4)."""
     return (1 + terms.retries) * terms.retry_interval
 
 
+def _has(version: AgreementVersion, kind: CredentialKind, direction: CredentialDirection) -> bool:
+    """Whether a certificate of this side for messages is stored."""
+    known = version.partner_endpoint.party.credentials
+    return known.filter(kind=kind, direction=direction, revoked_at=None).exists()
+
+
 def _signs(version: AgreementVersion, direction: CredentialDirection) -> bool:
     """Whether a certificate for signatures of this side is stored, or none is needed."""
-    known = version.partner_endpoint.party.credentials.filter(kind=CredentialKind.SIGNING, revoked_at=None)
-    return version.signatures == Signatures.NONE or known.filter(direction=direction).exists()
+    return version.signatures == Signatures.NONE or _has(version, CredentialKind.SIGNING, direction)
+
+
+def _encrypts(version: AgreementVersion) -> bool:
+    return version.encryption != Encryption.NONE
 
 
 def _gives_up(terms: Reliability) -> str:
@@ -163,6 +182,46 @@ _RULES: tuple[Rule, ...] = (
             "OnceAndOnlyOnce, or sign messages alone."
         ),
     ),
+    Rule(
+        "encryption",
+        "own_decrypter_missing",
+        Level.WARNING,
+        lambda v: _encrypts(v) and not _has(v, CredentialKind.ENCRYPTION, CredentialDirection.OUTBOUND),
+        gettext_lazy(
+            "No certificate of ours for encryption is stored for {partner_endpoint_party}, so that everything that "
+            "comes is refused: store one with its private key among the credentials."
+        ),
+    ),
+    Rule(
+        "encryption",
+        "partner_recipient_missing",
+        Level.WARNING,
+        lambda v: _encrypts(v) and not _has(v, CredentialKind.ENCRYPTION, CredentialDirection.INBOUND),
+        gettext_lazy(
+            "No certificate of {partner_endpoint_party} for encryption is stored, so that nothing can be sent: store "
+            "theirs among the credentials."
+        ),
+    ),
+    Rule(
+        "encryption",
+        "encryption_without_signatures",
+        Level.WARNING,
+        lambda v: _encrypts(v) and v.signatures == Signatures.NONE,
+        gettext_lazy(
+            "Documents are encrypted and not signed: who can change a message on its way can change parts of them "
+            "unseen. Have messages signed as well."
+        ),
+    ),
+    Rule(
+        "max_message_bytes",
+        "too_large_to_encrypt",
+        Level.ERROR,
+        lambda v: _encrypts(v) and v.max_message_bytes > MOST_ENCRYPTED_BYTES,
+        gettext_lazy(
+            "Documents that are encrypted are held in memory as a whole: at most 20 MiB per message. Lower the largest "
+            "message, or leave the encryption out."
+        ),
+    ),
     MEMORY_WINDOW_UNUSED,
 )
 
@@ -171,6 +230,7 @@ EBMS2 = Settings(
     | {
         *("retries", "retry_interval", "detect_repeats", "partner_window", "time_to_live", "max_in_flight"),
         *("sync_reply", "message_order", "own_role", "partner_role", "signatures", "signature_algorithm"),
+        "encryption",
     },
     rules=(*COMMON, *_RULES, *TARGETS),
     defaults={"retries": 3, "retry_interval": 300, "partner_window": DAY, "time_to_live": 0},

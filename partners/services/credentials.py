@@ -15,7 +15,7 @@ from django.views.decorators.debug import sensitive_variables
 
 from partners import certificates, secrets
 from partners.addresses import normalise_fingerprint
-from partners.choices import CredentialDirection, CredentialKind
+from partners.choices import FOR_MESSAGES, WITH_CERTIFICATE, CredentialDirection, CredentialKind
 from partners.exceptions import InvalidInput, WrongState
 from partners.models import Credential, Party, Poller
 from partners.services.writing import is_clean, save_checked, writing
@@ -46,7 +46,8 @@ def credential_issue(
     Basic: `username`, and `secret` or one that is made up; the text is the password.
     Bearer: the text is the whole token, `<credential id>.<secret>`. Certificate:
     `fingerprint` (SHA-256) or the `certificate` itself (PEM), which says when it ends; the text is empty.
-    Signing: the `certificate` with which the partner signs messages; nobody is let in with it.
+    Signing, encryption: the `certificate` with which the partner signs messages, or for which we encrypt documents;
+    nobody is let in with it.
     Others of the party stay valid.
     Raises InvalidInput.
     """
@@ -64,8 +65,8 @@ def credential_issue(
             raise InvalidInput(
                 {"kind": [_("With an SSH key the hub logs in at a partner's: store it as one that we show.")]}
             )
-        if kind in (CredentialKind.CERTIFICATE, CredentialKind.SIGNING):
-            if certificate.strip() or kind == CredentialKind.SIGNING:
+        if kind in WITH_CERTIFICATE:
+            if certificate.strip() or kind in FOR_MESSAGES:
                 fingerprint = _take_certificate(credential, certificate)
             credential.fingerprint = _checked_fingerprint(fingerprint, credential)
             save_checked(credential)
@@ -85,7 +86,7 @@ def credential_check_inbound(*, party: Party, kind: str, username: str = "", cer
     credential = Credential(party=party, direction=CredentialDirection.INBOUND, kind=kind)
     if kind == CredentialKind.SSH_KEY:
         raise InvalidInput({"kind": [_("A partner shows us a user name, a token or a certificate.")]})
-    if kind in (CredentialKind.CERTIFICATE, CredentialKind.SIGNING):
+    if kind in WITH_CERTIFICATE:
         _checked_fingerprint(_take_certificate(credential, certificate), credential)
     if kind == CredentialKind.BASIC:
         credential.username = _checked_username(username)
@@ -107,8 +108,8 @@ def credential_store_outbound(
 
     Or the private key with which the hub logs in at the partner's file server: PEM without a passphrase; its
     fingerprint is kept to tell it by. Or our certificate with its private key (PEM, one after the other), which the
-    hub shows the partner's HTTPS servers, or with which it signs messages. The newest one of its kind that is valid is
-    used. Raises InvalidInput.
+    hub shows the partner's HTTPS servers, with which it signs messages, or for which the partner encrypts documents.
+    The newest one of its kind that is valid is used; documents are decrypted with any. Raises InvalidInput.
     """
     with writing():
         credential = Credential(
@@ -120,9 +121,10 @@ def credential_store_outbound(
             valid_until=valid_until,
         )
         _check_period(credential)
-        if kind in (CredentialKind.CERTIFICATE, CredentialKind.SIGNING):
+        if kind in WITH_CERTIFICATE:
             try:
                 own = certificates.read_own(secret)
+                _check_encrypts(credential, own.facts)
             except ValueError as error:
                 raise InvalidInput({"secret": [str(error)]}) from error
             credential.fingerprint, credential.certificate = own.facts.fingerprint, own.chain
@@ -232,17 +234,28 @@ def _take_certificate(credential: Credential, text: str) -> str:
     """Keeps the certificate for its facts, and its end unless another one was given; its fingerprint."""
     try:
         found = certificates.read(text)
+        if not found:
+            raise ValueError(_("Paste the certificate, as PEM text."))
+        _check_encrypts(credential, found[0])
     except ValueError as error:
         raise InvalidInput({"certificate": [str(error)]}) from error
-    if not found:
-        raise InvalidInput({"certificate": [_("Paste the certificate, as PEM text.")]})
     credential.certificate = found[0].pem
     credential.valid_until = credential.valid_until or found[0].not_after
     return found[0].fingerprint
 
 
+def _check_encrypts(credential: Credential, found: certificates.CertificateFacts) -> None:
+    """Raises ValueError for a certificate for encryption whose key is of another kind: S/MIME here is RSA's."""
+    if credential.kind == CredentialKind.ENCRYPTION and not found.key.startswith("RSA "):
+        raise ValueError(
+            _("Documents are encrypted for RSA keys, and this one is {key}: use another certificate.").format(
+                key=found.key
+            )
+        )
+
+
 def _checked_fingerprint(text: str, credential: Credential) -> str:
-    """The fingerprint of a certificate by which a partner is known, or with which it signs: no other party's."""
+    """The fingerprint of a certificate by which a partner is known, or that is for its messages: no other party's."""
     fingerprint = normalise_fingerprint(text)
     if fingerprint is None:
         raise InvalidInput(

@@ -9,6 +9,7 @@ from cryptography.fernet import Fernet
 from cryptography.hazmat.primitives.serialization import Encoding
 
 from partners import registry, secrets, services
+from partners.choices import CredentialKind
 from partners.exceptions import InvalidInput, WrongState
 from partners.models import Credential
 from partners.secrets import SecretUnreadable
@@ -193,14 +194,17 @@ def test_what_signs_is_kept_apart_from_what_lets_in():
         services.credential_store_outbound(party=party, kind="signing", secret=signer(name).key.decode() + pem)
     registry.reset()
     known = registry.current()
-    assert known.signers(party.id, now) == [signer("second").certificate, signer("first").certificate]
+    assert known.certificates(CredentialKind.SIGNING, party.id, now) == [
+        signer("second").certificate,
+        signer("first").certificate,
+    ]
     assert registry.der_of(known.signing_certificate(party.id, now)) == signer("second").certificate
-    assert known.signers(party.id, datetime(2027, 7, 1, tzinfo=UTC)) == []
+    assert known.certificates(CredentialKind.SIGNING, party.id, datetime(2027, 7, 1, tzinfo=UTC)) == []
     assert known.signing_certificate(party.id, datetime(2027, 7, 1, tzinfo=UTC)) == ""
     assert known.outbound_authorization(party.id, now) == known.outbound_certificate(party.id, now) == ""
     services.credential_revoke(credential=newer)
     registry.reset()
-    assert registry.current().signers(party.id, now) == [signer("first").certificate]
+    assert registry.current().certificates(CredentialKind.SIGNING, party.id, now) == [signer("first").certificate]
 
 
 def test_reencryption_lets_the_old_key_go(settings):

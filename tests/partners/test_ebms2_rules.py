@@ -40,6 +40,10 @@ def test_the_terms_that_a_new_agreement_begins_with_contradict_nothing() -> None
         ({"signatures": "receipts", "semantics": "BestEffort", "retries": 0}, "receipts_without_acknowledgements"),
         ({"signatures": "messages"}, "own_signer_missing"),
         ({"signatures": "messages"}, "partner_signer_missing"),
+        ({"encryption": "smime-aes128"}, "own_decrypter_missing"),
+        ({"encryption": "smime-aes128"}, "partner_recipient_missing"),
+        ({"encryption": "smime-aes128"}, "encryption_without_signatures"),
+        ({"encryption": "smime-aes128", "max_message_bytes": 20 * 1024 * 1024 + 1}, "too_large_to_encrypt"),
     ],
 )
 def test_a_contradiction_is_found_and_what_is_just_right_is_not(terms: dict[str, Any], code: str) -> None:
@@ -58,11 +62,13 @@ def test_a_persist_duration_that_lasts_for_all_retries_is_long_enough(window: in
     assert "persist_duration_short" not in codes(partner_window=window)
 
 
-def test_certificates_for_signatures_are_missed_until_both_sides_have_one() -> None:
-    version = make_agreement(activate=False, **{**GOOD, "signatures": "receipts"})
-    missing = ["own_signer_missing", "partner_signer_missing"]
-    for direction in ("outbound", "inbound"):
-        assert [one.code for one in services.version_validate(version=version)] == missing
-        Credential.objects.create(party=version.agreement.partner, direction=direction, kind="signing")
-        missing = missing[1:]
+def test_certificates_for_messages_are_missed_until_both_sides_have_one() -> None:
+    terms = {"signatures": "receipts", "encryption": "smime-aes256"}
+    version = make_agreement(activate=False, **{**GOOD, **terms})
+    missing = ["own_signer_missing", "partner_signer_missing", "own_decrypter_missing", "partner_recipient_missing"]
+    for kind in ("signing", "encryption"):
+        for direction in ("outbound", "inbound"):
+            assert [one.code for one in services.version_validate(version=version)] == missing
+            Credential.objects.create(party=version.agreement.partner, direction=direction, kind=kind)
+            missing = missing[1:]
     assert services.version_validate(version=version) == []

@@ -262,6 +262,9 @@ WARNINGS = {
     "response_not_awaited",
     "own_signer_missing",
     "partner_signer_missing",
+    "own_decrypter_missing",
+    "partner_recipient_missing",
+    "encryption_without_signatures",
 }
 
 

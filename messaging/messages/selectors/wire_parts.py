@@ -78,7 +78,7 @@ def shape(message: Message, payloads: list[Payload]) -> WireShape:
         payload = by_id.get(part.content_id)
         if payload is None and number and number <= len(payloads):
             payload = payloads[number - 1]
-        size = payload.size if payload is not None else len(part.content)
+        size = payload.size if payload is not None and not payload.in_frame else len(part.content)
         parts.append(WirePart(1, part.content_type, part.content_id, size, payload))
     document = found[0].octets if found and parts[1].payload is None else b""
     return WireShape(parts, document, _fields(document))

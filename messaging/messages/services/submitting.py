@@ -211,7 +211,7 @@ def message_submit(
         idempotency_fingerprint=fingerprint,
         expires_at=clock.now() + timedelta(seconds=time_to_live) if time_to_live is not None else None,
     )
-    rows = [_payload(message, number, payload) for number, payload in enumerate(payloads, start=1)]
+    rows = [_payload(message, number, payload, terms) for number, payload in enumerate(payloads, start=1)]
     uploads = [payload.upload for payload in payloads]
     entry = _Entry(message, rows, uploads, pairs.outbound_pair_id(terms), terms, traces.current())
     try:
@@ -417,7 +417,7 @@ def _check_digests(payloads: Sequence[NewPayload]) -> None:
             raise PayloadRefused(position, "sha256", "digest_mismatch", said)
 
 
-def _payload(message: Message, number: int, payload: NewPayload) -> Payload:
+def _payload(message: Message, number: int, payload: NewPayload, terms: Terms) -> Payload:
     kept = storage.keep(payload.content)
     return Payload(
         message=message,
@@ -430,6 +430,7 @@ def _payload(message: Message, number: int, payload: NewPayload) -> Payload:
         sha256=kept.sha256,
         content=kept.content,
         stored_as=kept.stored_as,
+        in_frame=terms.encrypts,
     )
 
 

@@ -28,7 +28,7 @@ from messaging.onboarding.pages.fields import (
     read_services,
 )
 from partners import selectors, transports
-from partners.choices import CredentialDirection, CredentialKind
+from partners.choices import WITH_CERTIFICATE, CredentialDirection, CredentialKind
 from partners.exceptions import InvalidInput, PartnersError
 from partners.exceptions import WrongState as PartnersWrongState
 from partners.models import ENDPOINT, RECOVERY, TERMS, AgreementVersion, Credential, Endpoint, PartnerGroup, Party
@@ -42,7 +42,6 @@ REFUSED = (Stale, WrongState, PartnersWrongState)
 NUMBER = gettext_lazy("A whole number is needed here.")
 _MOST_GROUPS = 100
 _BASIC, _SSH_KEY = CredentialKind.BASIC, CredentialKind.SSH_KEY
-_CERTIFICATE, _SIGNING = CredentialKind.CERTIFICATE, CredentialKind.SIGNING
 
 
 def refusals(error: ApplicationError | PartnersError) -> Errors:
@@ -247,9 +246,9 @@ class CredentialForm(PartnerForm):
     )
     only = {
         "username": ("kind", _BASIC, _SSH_KEY),
-        "certificate": ("kind", _CERTIFICATE, _SIGNING),
-        "certificate_file": ("kind", _CERTIFICATE, _SIGNING),
-        "fingerprint": ("kind", _CERTIFICATE),
+        "certificate": ("kind", *WITH_CERTIFICATE),
+        "certificate_file": ("kind", *WITH_CERTIFICATE),
+        "fingerprint": ("kind", CredentialKind.CERTIFICATE),
     }
     uploads = {"certificate_file": "certificate"}
     secret = forms.CharField(
@@ -263,7 +262,9 @@ class CredentialForm(PartnerForm):
     )
     certificate = forms.CharField(
         label=gettext_lazy("Their certificate"),
-        help_text=gettext_lazy("PEM text of the certificate that the partner shows us, or signs with."),
+        help_text=gettext_lazy(
+            "PEM text of the certificate that the partner shows us, signs with, or has documents encrypted for."
+        ),
         widget=forms.Textarea,
     )
     certificate_file = PemFile(label=gettext_lazy("… or from a file"), help_text=gettext_lazy("PEM or DER."))

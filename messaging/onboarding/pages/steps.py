@@ -18,7 +18,7 @@ from messaging.onboarding.pages.fields import NamedField, SecretText, choice
 from messaging.onboarding.pages.forms import EndpointForm, Errors, PartnerForm, PartyForm, TermsForm
 from messaging.onboarding.services.making import FIELDS, values_of
 from partners import selectors
-from partners.choices import CredentialKind, Profile, Semantics
+from partners.choices import WITH_CERTIFICATE, CredentialKind, Profile, Semantics
 from partners.rules import BY_PROFILE
 from rmhub.ids import public_id
 from rmhub.language import gettext_lazy, inside
@@ -67,7 +67,7 @@ class TransportForm(EndpointForm):
         "outbound_username": ("outbound_kind", CredentialKind.BASIC, CredentialKind.SSH_KEY),
         "secret": ("outbound_kind", *CredentialKind),
         "inbound_username": ("inbound_kind", CredentialKind.BASIC),
-        "inbound_certificate": ("inbound_kind", CredentialKind.CERTIFICATE, CredentialKind.SIGNING),
+        "inbound_certificate": ("inbound_kind", *WITH_CERTIFICATE),
     }
     outbound_kind = choice(gettext_lazy("Kind"), ((NONE, gettext_lazy("Nothing")), *CredentialKind.choices))
     outbound_username = forms.CharField(label=gettext_lazy("User name"))

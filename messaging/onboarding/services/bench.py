@@ -29,7 +29,7 @@ from messaging.pairs.services import probing
 from messaging.transports import http
 from messaging.transports.base import Parcel, printable
 from partners import registry, selectors, services, transports
-from partners.choices import CredentialDirection, CredentialKind
+from partners.choices import FOR_MESSAGES, CredentialDirection
 from partners.models import Agreement, AgreementVersion, Credential
 from partners.secrets import SecretUnreadable
 from partners.services import Level
@@ -143,7 +143,7 @@ def _credentials(step: Step, terms: Terms, now: datetime) -> None:
         for one in Credential.objects.filter(party=terms.hop_party_id, revoked_at__isnull=True)
         if (one.valid_from is None or one.valid_from <= now) and (one.valid_until is None or one.valid_until > now)
     ]
-    shown = [one for one in valid if one.kind != CredentialKind.SIGNING]  # nobody is let in with those
+    shown = [one for one in valid if one.kind not in FOR_MESSAGES]
     ours = [one for one in shown if one.direction == CredentialDirection.OUTBOUND]
     theirs = [one for one in shown if one.direction == CredentialDirection.INBOUND]
     said = []

@@ -46,7 +46,7 @@ class BundleEndpoint:
 
 @dataclass(frozen=True, slots=True)
 class BundleCertificate:
-    """What a partner proves who it is with: no secret. Only CPA documents have them. `kind`: certificate, signing."""
+    """A certificate of a partner: no secret. Only CPA documents have them. `kind`: of `choices.WITH_CERTIFICATE`."""
 
     kind: str
     facts: CertificateFacts

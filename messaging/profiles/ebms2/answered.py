@@ -93,7 +93,7 @@ def _proven(item: Item, message: Message, pair: Pair, word: ErrorInfo | Acknowle
     terms = _terms(message)
     if isinstance(word, ErrorInfo) or terms.signatures != Signatures.RECEIPTS:
         return item, ""
-    item = signed.looked_at(replace(item, terms=terms), Limits(body=len(item.body)), said.now)
+    item = signed.looked_at(replace(item, terms=terms), (), Limits(body=len(item.body)), said.now)
     assert message.wire_frame is not None, "it was sent"
     why = signed.why_no_receipt(item, word, signed.digests_sent(storage.unpack_frame(message.wire_frame)))
     if why:

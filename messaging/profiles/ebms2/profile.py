@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -15,7 +16,17 @@ from messaging.claim import Claim, Due, Job, Recorded
 from messaging.engine import preparing
 from messaging.models import Event, Message, Pair, Payload
 from messaging.profile import Errors, Outgoing, Proof
-from messaging.profiles.ebms2 import accepting, asking, awaited, ordering, proofs, receiving, sending, writing
+from messaging.profiles.ebms2 import (
+    accepting,
+    asking,
+    awaited,
+    encrypted,
+    ordering,
+    proofs,
+    receiving,
+    sending,
+    writing,
+)
 from messaging.profiles.one_by_one import OneByOne
 from messaging.protocol.codecs import ebms2
 from messaging.protocol.ebms.acceptance import Conversation, Received, Verdict, decide
@@ -32,6 +43,7 @@ from messaging.protocol.messages import (
 from messaging.transports import Receipt
 from partners import choices
 from partners.terms import Terms
+from rmhub import clock
 from rmhub.language import gettext_lazy
 
 MAX_LIFE = 400 * 86_400  # seconds, where the agreement sets no limit
@@ -50,6 +62,10 @@ class Ebms2Bench(EnvelopeBench[Envelope]):
 
     def decode(self, content_type: str, body: bytes) -> Envelope:
         return ebms2.decode(content_type, body)
+
+    def opened(self, read: Envelope, terms: Terms) -> Envelope:
+        found, wrong = encrypted.opened(read, terms, clock.now())
+        return replace(found, defects=(*wrong, *found.defects))
 
     def said(self, read: Envelope) -> tuple[str, dict[str, Any]]:
         assert read.ebms is not None

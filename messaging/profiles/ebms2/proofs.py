@@ -34,28 +34,41 @@ def _proofs(message: Message, terms: Terms) -> Iterator[Proof]:
     theirs = message.direction == Direction.IN
     at = message.created_at if theirs else message.first_sent_at or message.created_at
     digests: tuple[Digest, ...] = ()
+    rows = list(Payload.objects.filter(message=message).order_by("number"))
     try:
-        octets = preparing.stored_octets(message, list(Payload.objects.filter(message=message).order_by("number")))
+        octets = preparing.stored_octets(message, rows)
+        plain = [_document(row) for row in rows] if terms.encrypts else []
     except storage.PayloadMissing as error:
         yield Proof(None, theirs=theirs, at=at, refused=str(error))
     else:
         limits = Limits(body=len(octets))
         document = ebms2.soap_of(message.content_type, octets, limits)
         digests = ebms2.digests_of(document, limits)
-        payloads = ebms2.decode(message.content_type, octets, limits).payloads
-        yield _looked_at(None, document, payloads, terms, theirs=theirs, at=at)
+        came = ebms2.decode(message.content_type, octets, limits).payloads
+        yield _looked_at(None, document, plain or came, terms, theirs=theirs, at=at, encrypted=came)
     for signal in Signal.objects.filter(about=message, kind=SignalKind.ACKNOWLEDGEMENT).order_by("id"):
         document = ebms2.soap_of(signal.content_type, bytes(signal.body), Limits(body=len(signal.body)))
         theirs = signal.direction == Direction.IN
-        found = _looked_at(signal, document, (), terms, theirs=theirs, at=signal.created_at)
+        found = _looked_at(signal, document, (), terms, theirs=theirs, at=signal.created_at, encrypted=())
         if not found.refused and not _covers(document, message.message_id, digests):
             found = Proof(signal, theirs=theirs, at=signal.created_at, refused="It has other digests than the message.")
         if not found.refused or terms.signatures == Signatures.RECEIPTS:
             yield found
 
 
+def _document(row: Payload) -> PayloadPart:
+    return PayloadPart(row.content_id, row.content_type, storage.opened(row.content, row.stored_as))
+
+
 def _looked_at(
-    signal: Signal | None, document: bytes, payloads: Sequence[PayloadPart], terms: Terms, *, theirs: bool, at: datetime
+    signal: Signal | None,
+    document: bytes,
+    payloads: Sequence[PayloadPart],
+    terms: Terms,
+    *,
+    theirs: bool,
+    at: datetime,
+    encrypted: Sequence[PayloadPart],
 ) -> Proof:
     direction = CredentialDirection.INBOUND if theirs else CredentialDirection.OUTBOUND
     known = {
@@ -65,7 +78,7 @@ def _looked_at(
         ).order_by("-id")
     }
     try:
-        found = signed.verify(document, payloads, known, terms, at)
+        found = signed.verify(document, payloads, known, terms, at, encrypted)
     except SignatureRefused as refused:
         return Proof(signal, theirs=theirs, at=at, refused=refused.detail)
     credential = next(one for one in known.values() if one.fingerprint == found.fingerprint)

@@ -21,7 +21,7 @@ from messaging.entrance.refusals import Answer, Arrival, refuse
 from messaging.models import Signal
 from messaging.profile import of
 from messaging.profiles.acknowledging import Item
-from messaging.profiles.ebms2 import accepting, asking, awaited, signed
+from messaging.profiles.ebms2 import accepting, asking, awaited, encrypted, signed
 from messaging.profiles.ebxml.signals import host, outgoing
 from messaging.protocol.codecs import ebms2
 from messaging.protocol.envelope import Ebms2, Ebms2Kind, Envelope, Limits, MessageStatus, MessageType
@@ -82,6 +82,9 @@ def receive(arrival: Arrival, *, limits: Limits, principal: Principal) -> Answer
     wants_proof = terms.signatures == Signatures.RECEIPTS and any(one.signed for one in ebms.ack_requests)
     if wants_proof and (why := signed.why_no_signature(terms, clock.now())):
         return _refuse(arrival, 503, "signing_impossible", why, principal, envelope)
+    now = clock.now()
+    came = envelope.payloads
+    envelope, unread = encrypted.opened(envelope, terms, now)
     road = routing.road_of_other_profile(
         [(party.context, party.value) for party in envelope.to_parties],
         envelope.service,
@@ -89,8 +92,8 @@ def receive(arrival: Arrival, *, limits: Limits, principal: Principal) -> Answer
         [len(part.content) for part in envelope.payloads],
         terms,
     )
-    item = signed.looked_at(item, limits, clock.now())
-    defects = (*signed.defects(item), *envelope.defects)
+    item = signed.looked_at(replace(item, envelope=envelope), came, limits, now)
+    defects = (*unread, *signed.defects(item), *envelope.defects)
     if road is None:
         defects = (*defects, *outside_agreement(envelope, terms))
     item = replace(item, envelope=replace(envelope, defects=defects), pair_id=pairs.inbound_pair_id(terms), road=road)

@@ -21,7 +21,6 @@ from messaging.journal import events, incidents
 from messaging.models import Event, Message, Pair, Payload
 from messaging.models.bulk import bulk_set
 from messaging.profiles.ebms2 import answered, ordering, writing
-from messaging.profiles.ebms2.signed import SigningImpossible
 from messaging.profiles.repeatable import repeating
 from messaging.profiles.repeatable.repeating import MESSAGE_FIELDS, hold, moved, pairs_if_free
 from messaging.protocol.ebms import sending as machine
@@ -84,10 +83,7 @@ def first_send(pair: Pair, message: Message, payloads: list[Payload], claim: Cla
             message.order_number = None
             if isinstance(error, Unread):
                 return False
-            cause = "payload_missing" if isinstance(error, storage.PayloadMissing) else "payload_invalid"
-            if isinstance(error, SigningImpossible):
-                cause = "signing_impossible"
-            detail = str(error)[:500]
+            cause, detail = error.cause, str(error)[:500]
     if cause:
         claim.written += stop(pair, message, cause, detail, terms, now)
         return False

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from datetime import datetime
 
 from messaging.profiles.acknowledging import Item
 from messaging.profiles.ebms2 import signatures
+from messaging.profiles.ebms2.encrypted import UNREADABLE
 from messaging.profiles.ebms2.signatures import (
     STRONG,
     CannotSign,
@@ -21,7 +22,7 @@ from messaging.protocol.codecs import ebms2
 from messaging.protocol.envelope import Acknowledgment, Actor, Digest, Envelope, Limits, PayloadPart, Wire
 from messaging.protocol.errors import Defect, EncodeError, ErrorCode
 from partners import registry
-from partners.choices import SignatureAlgorithm, Signatures
+from partners.choices import CredentialKind, SignatureAlgorithm, Signatures
 from partners.secrets import SecretUnreadable
 from partners.terms import Terms
 
@@ -36,19 +37,23 @@ _PLACE = "/Envelope/Header/Signature"
 class SigningImpossible(EncodeError):
     """Nothing of ours can sign this; a sentence that holds no key."""
 
+    cause = "signing_impossible"
+
 
 def encode(envelope: Envelope, terms: Terms, now: datetime) -> Wire:
-    """A message or an acknowledgement in its octets, signed with our certificate. Raises EncodeError."""
+    """An acknowledgement in its octets, signed with our certificate. Raises EncodeError."""
+    return ebms2.enclose(envelope, document_of(envelope, terms, now))
+
+
+def document_of(envelope: Envelope, terms: Terms, now: datetime) -> bytes:
+    """The SOAP envelope of a message or an acknowledgement, signed with our certificate. Raises EncodeError."""
     pem = _own(terms, now)
     method, digest = _METHODS[SignatureAlgorithm(terms.signature_algorithm)]
     parts = {payload.content_id: payload.content for payload in envelope.payloads}
     try:
-        document = signatures.sign(
-            ebms2.soap_document(envelope), parts, pem.encode(), registry.der_of(pem), method, digest
-        )
+        return signatures.sign(ebms2.soap_document(envelope), parts, pem.encode(), registry.der_of(pem), method, digest)
     except CannotSign as error:
         raise SigningImpossible(str(error)) from None
-    return ebms2.enclose(envelope, document)
 
 
 def why_no_signature(terms: Terms, now: datetime) -> str:
@@ -81,27 +86,43 @@ def allowed(terms: Terms) -> frozenset[SignatureMethod | DigestMethod]:
 
 
 def verify(
-    document: bytes, payloads: Sequence[PayloadPart], certificates: Iterable[bytes], terms: Terms, at: datetime
+    document: bytes,
+    payloads: Sequence[PayloadPart],
+    certificates: Collection[bytes],
+    terms: Terms,
+    at: datetime,
+    encrypted: Sequence[PayloadPart],
 ) -> Verified:
-    """Checks a message with all its payloads, received `at`. Raises SignatureRefused."""
+    """Checks a message with all its payloads, received `at`; they may be signed as they are on the wire (`encrypted`),
+    where that is agreed. Raises SignatureRefused.
+    """
     parts = {payload.content_id: payload.content for payload in payloads}
     if "" in parts:
         raise SignatureRefused(Reason.PART_NOT_REFERENCED, "A payload has no Content-ID, so nobody can have signed it.")
+    try:
+        return signatures.verify(document, parts, certificates, allowed(terms), at=at)
+    except SignatureRefused as refused:
+        if not terms.encrypts or refused.reason is not Reason.NOT_INTACT:
+            raise
+    parts = {payload.content_id: payload.content for payload in encrypted}
     return signatures.verify(document, parts, certificates, allowed(terms), at=at)
 
 
-def looked_at(item: Item, limits: Limits, now: datetime) -> Item:
-    """The item with what its signature says, if its agreement has signatures: who signed, or why it does not count."""
+def looked_at(item: Item, came: Sequence[PayloadPart], limits: Limits, now: datetime) -> Item:
+    """The item with what its signature says, if its agreement has signatures: who signed, or why it does not count.
+
+    `came`: the documents as they are on the wire. The signature of some senders is over them, though encrypted.
+    """
     terms = item.terms
     if terms is None or terms.signatures == Signatures.NONE:
         return item
     document = ebms2.soap_of(item.content_type, item.body, limits)
+    known = registry.current().certificates(CredentialKind.SIGNING, terms.hop_party_id, now)
     try:
-        found = verify(
-            document, item.envelope.payloads, registry.current().signers(terms.hop_party_id, now), terms, now
-        )
+        found = verify(document, item.envelope.payloads, known, terms, now, encrypted=came)
     except SignatureRefused as refused:
-        return replace(item, unsigned=refused.detail)
+        unread = terms.encrypts and came and refused.reason is Reason.NOT_INTACT
+        return replace(item, unsigned=UNREADABLE if unread else refused.detail)
     return replace(item, signed_by=found.fingerprint, digests=ebms2.digests_of(document, limits))
 
 

@@ -9,7 +9,7 @@ from typing import Any
 from messaging.choices import Direction, SignalKind
 from messaging.engine import preparing
 from messaging.models import Message, Payload, Signal
-from messaging.profiles.ebms2 import signed
+from messaging.profiles.ebms2 import encrypted, signed
 from messaging.protocol.codecs import ebms2
 from messaging.protocol.codecs.ebms2_lexical import SOAP_ACTION, VERSION, escaped_reference, has_scheme
 from messaging.protocol.codecs.entity_file import name_of
@@ -39,9 +39,13 @@ _NO_URI = "string"  # the type of what is no URI: without one it has to be a URI
 def write(
     message: Message, payloads: Sequence[Payload], contents: Sequence[bytes | Sought], terms: Terms, now: datetime
 ) -> Wire:
-    """The message in its place, signed if that is agreed. Raises EncodeError, storage.PayloadMissing."""
+    """The message in its place, signed and encrypted if that is agreed. Raises EncodeError, storage.PayloadMissing."""
     envelope = _envelope(message, payloads, contents, terms)
-    return ebms2.encode(envelope) if terms.signatures == Signatures.NONE else signed.encode(envelope, terms, now)
+    signs = terms.signatures != Signatures.NONE
+    document = signed.document_of(envelope, terms, now) if signs else ebms2.soap_document(envelope)
+    if terms.encrypts and envelope.payloads:
+        return encrypted.enclose(envelope, document, terms, now)
+    return ebms2.enclose(envelope, document)
 
 
 def _envelope(

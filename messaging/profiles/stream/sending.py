@@ -203,7 +203,7 @@ def _transmit(
         del flight.rows[act.number]
         return []
     except (EncodeError, storage.PayloadMissing) as error:
-        cause = "payload_missing" if isinstance(error, storage.PayloadMissing) else "payload_invalid"
+        cause = error.cause
         if before:
             # No number is used up: the message never had bytes. A person cancels it or fixes the store.
             flight.state, flight.acts = before

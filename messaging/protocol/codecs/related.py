@@ -127,10 +127,14 @@ def payloads(parts: Sequence[Part], normal: bool, findings: Findings) -> tuple[P
             findings.add(ErrorCode.MIME_PROBLEM, problem, content_id)
         if content_id:
             seen.add(content_id)
-        filename = part.filename[: findings.limits.identifier]
-        content_type = _content_type(part.content_type, findings.limits.identifier)
-        found.append(PayloadPart(content_id, content_type, part.content, filename, part.offset))
+        found.append(payload_of(content_id, part, findings.limits.identifier))
     return tuple(found)
+
+
+def payload_of(content_id: str, part: Part, longest: int) -> PayloadPart:
+    """The payload that a part is; file name and Content-Type have at most `longest` characters."""
+    content_type = _content_type(part.content_type, longest)
+    return PayloadPart(content_id, content_type, part.content, part.filename[:longest], part.offset)
 
 
 def _content_type(value: str, longest: int) -> str:

@@ -145,6 +145,7 @@ def forward(
             sha256=row.sha256,
             content=row.content,
             stored_as=row.stored_as,
+            in_frame=terms.encrypts,
         )
         for row in payloads
     ]

@@ -146,7 +146,7 @@ def test_each_choice_on_which_other_fields_depend_hides_those_it_does_not_have()
                     continue  # nothing is chosen yet
                 seen.add((governing, value))
                 assert f'[name="{governing}"][value="{value}"]:checked) .only-{governing}' in css, (form, value)
-    assert {("profile", "ebms2"), ("kind", "signing"), ("inbound_kind", "none")} <= seen
+    assert {("profile", "ebms2"), ("kind", "encryption"), ("inbound_kind", "none")} <= seen
 
 
 def _below(form: type[SettingsForm]) -> list[type[SettingsForm]]:

@@ -18,11 +18,14 @@ from messaging.profiles.repeatable.reading import Request
 from messaging.protocol.codecs import ebxml, stream
 from messaging.protocol.errors import ErrorCode
 from messaging.transports import Parcel
-from partners import registry
+from partners import registry, services
+from partners.choices import FOR_MESSAGES
 from partners.terms import Presented
 from rmhub.clock import FrozenClock
+from tests.messaging.profiles.ebms2.signed import signer
+from tests.messaging.profiles.ebms2.test_signed import pem
 from tests.messaging.profiles.repeatable.callers import T, remembering_since
-from tests.messaging.routing.hubs import SERVICE, WHO, WHY, Network, join, network, uri
+from tests.messaging.routing.hubs import SERVICE, WHO, WHY, Hub, Network, join, network, uri
 from tests.messaging.routing.test_store_and_forward import errors, states, submit
 from tests.partners.factories import basic, make_credential
 
@@ -103,7 +106,24 @@ def test_every_document_is_executed_once_under_duplication_at_each_hop(
                 assert sum(message.copies for message in hub.received()) >= len(ids)
 
 
-ROADS = {"ebxml": "msh", "ebms2": "ebms2/msh", "stream": "streams", "repeatable": "exchange/{}/"}
+ROADS = {
+    "ebxml": ("msh", {}),
+    "ebms2": ("ebms2/msh", {}),
+    "ebms2, signed and encrypted": ("ebms2/msh", {"signatures": "receipts", "encryption": "smime-aes256"}),
+    "stream": ("streams", {}),
+    "repeatable": ("exchange/{}/", {}),
+}
+
+
+def certify(one: Hub, other: Hub) -> None:
+    """Gives both hubs the certificates with which they sign, and for which they encrypt."""
+    for here, there in ((one, other), (other, one)):
+        ours, theirs = signer(here.name), signer(there.name)
+        with here:
+            for kind in FOR_MESSAGES:
+                secret = ours.key.decode() + pem(ours)
+                services.credential_store_outbound(party=here.knows(there.name), kind=kind, secret=secret)
+                services.credential_issue(party=here.knows(there.name), kind=kind, certificate=pem(theirs))
 
 
 @pytest.mark.parametrize("onward", ROADS)
@@ -115,22 +135,24 @@ def test_whatever_it_comes_by_and_leaves_by_a_document_is_executed_once(
     monkeypatch.setattr(replies, "jitter", lambda: 1.0)
     settings.RMHUB_STREAM_HOLD_MS = 0  # type: ignore[attr-defined]
 
-    def ends(sender: str, receiver: str, profile: str, tpa_id: str) -> dict[str, str]:
+    def ends(sender: str, receiver: str, road: str, tpa_id: str) -> dict[str, str]:
+        path, terms = ROADS[road]
         return {
-            "ours": uri(sender, "exchange/out" if profile == "repeatable" else ROADS[profile]),
-            "theirs": uri(receiver, ROADS[profile].format(tpa_id)),
-            "profile": profile,
+            "ours": uri(sender, "exchange/out" if road == "repeatable" else path),
+            "theirs": uri(receiver, path.format(tpa_id)),
+            "profile": road.partition(",")[0],
+            **terms,
         }
 
     def back(way: dict[str, str]) -> dict[str, str]:
-        return {"ours": way["theirs"], "theirs": way["ours"], "profile": way["profile"]}
+        return way | {"ours": way["theirs"], "theirs": way["ours"]}
 
     end = "B" if onward == "repeatable" else "A"
     first, second = ends("A", "B", came, "tpa:B-A"), ends("B", "C", onward, "tpa:A-C")
     patient: dict[str, int] = {"timeout": 60, "retries": 20, "retry_interval": 60}
     with network("ABC") as net:
         with net["A"] as a:
-            a.agrees("C", "tpa:A-C", hop="B", **first, **(patient if came in ("ebxml", "ebms2") else {}))
+            a.agrees("C", "tpa:A-C", hop="B", **first, **(patient if first["profile"] in ("ebxml", "ebms2") else {}))
         with net["B"] as b:
             b.agrees("A", "tpa:B-A", **back(first))
             b.routes_to("C", b.agrees("C", "tpa:B-C", **second), min_retry_secs=40)
@@ -142,8 +164,9 @@ def test_whatever_it_comes_by_and_leaves_by_a_document_is_executed_once(
             remembering_since(T.replace(month=1))
             Trigger.objects.create(name="orders", kind="pull", documents=[])
             subscriptions.current.forget()
-        join(net["A"], net["B"])
-        join(net["B"], net["C"])
+        for one, other in ("AB", "BC"):
+            join(net[one], net[other])
+            certify(net[one], net[other])
         turns = iter(range(10_000))
         net.faults = lambda sender, receiver, parcel: [True, next(turns) % 3 > 0]
         with net["A"]:
@@ -160,6 +183,8 @@ def test_whatever_it_comes_by_and_leaves_by_a_document_is_executed_once(
             assert Delivery.objects.count() == len(sent)
             assert {(one.service, one.action) for one in got} == {(SERVICE, "NewOrder")}
             assert {one.conversation_id for one in got} == {one.conversation_id for one in sent}
+            kept = {row.message.message_id: bytes(row.content) for row in Payload.objects.all()}
+            assert kept == {one.message_id: b"<Order n='%d'/>" % number for number, one in enumerate(sent)}
 
 
 def test_the_stream_carries_whose_a_message_is_and_for_whom(chain: Network, time: FrozenClock) -> None:
