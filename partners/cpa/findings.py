@@ -64,6 +64,7 @@ class Matter(StrEnum):
     ONE_VALUE = "one_value"
     SERVICE_TYPE = "service_type"
     HASH = "hash"
+    NOT_ENCRYPTED = "not_encrypted"
     NO_TYPE = "no_type"
     OUR_IDENTIFIER = "our_identifier"
     OUR_ENDPOINT = "our_endpoint"

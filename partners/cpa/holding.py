@@ -17,7 +17,7 @@ from partners.cpa.findings import Finding, Kind, Matter
 from partners.cpa.flows import Flow, Semantics, View, address
 from partners.cpa.judging import OIDS
 from partners.cpa.lexical import write_duration
-from partners.cpa.model import Certificate, Party
+from partners.cpa.model import Certificate, Confidentiality, Party
 
 Value = str | int | bool
 _T = TypeVar("_T", bound=Hashable)
@@ -28,6 +28,11 @@ ALGORITHMS = {
     "http://www.w3.org/2001/04/xmldsig-more#ecdsa-sha256": ("ecdsa-sha256", "http://www.w3.org/2001/04/xmlenc#sha256"),
     "http://www.w3.org/2000/09/xmldsig#rsa-sha1": ("rsa-sha1", "http://www.w3.org/2000/09/xmldsig#sha1"),
 }
+# What this hub encrypts with, by the letters and digits in its names; and its names in XML Encryption.
+CIPHERS = {"smime-aes128": "aes128", "smime-aes256": "aes256"}
+CIPHER_NAMES = {name: f"http://www.w3.org/2001/04/xmlenc#{cipher}-cbc" for name, cipher in CIPHERS.items()}
+_CIPHER_OIDS = {"2.16.840.1.101.3.4.1.2": "aes128", "2.16.840.1.101.3.4.1.42": "aes256"}
+_ENCRYPTED = (Confidentiality.PERSISTENT, Confidentiality.BOTH)
 _CALLED = {
     "own_role": "our role",
     "partner_role": "the partner's role",
@@ -36,6 +41,7 @@ _CALLED = {
     "message_order": "the order of messages",
     "signatures": "what is signed",
     "signature_algorithm": "the signature algorithm",
+    "encryption": "the encryption of documents",
     "uri": "the address",
 }
 
@@ -54,7 +60,9 @@ class _Impossible(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """Where one side is reached. `clients`, `signers`: its certificates as a TLS client, and for signatures."""
+    """Where one side is reached. `clients`, `signers`, `recipients`: its certificates as a TLS client, for signatures,
+    and for what is encrypted for it.
+    """
 
     party: Party
     uri: str
@@ -62,6 +70,7 @@ class Side:
     channel: Channel
     clients: tuple[Certificate, ...] = ()
     signers: tuple[Certificate, ...] = ()
+    recipients: tuple[Certificate, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,8 +116,7 @@ def hold(view: View) -> Holding:
     if not kept:
         raise NotHeld(findings or [_conflict(view.us, Matter.LEFT_OUT, "The parties agree on no action.")])
     terms = dict(shared[id(kept[0])])
-    signed = terms["signatures"] != "none"
-    own, partner = _side(view.us, receives, sends, signed=signed), _side(view.them, sends, receives, signed=signed)
+    own, partner = _side(view.us, receives, sends, terms), _side(view.them, sends, receives, terms)
     missing = [
         _conflict(one.party, Matter.NO_ENDPOINT, f"The document has no address of {one.party.name}.")
         for one in (own, partner)
@@ -164,8 +172,6 @@ def _shared(flow: Flow, view: View) -> dict[str, Value]:
     for binding in (flow.sending, flow.receiving):
         if binding and not binding.version.startswith("2"):
             raise _Impossible(f"it is of ebXML Messaging {binding.version}, and this hub speaks 2.0.")
-    if flow.receiving and flow.receiving.envelope:
-        raise _Impossible("its documents are to be encrypted (DigitalEnvelope), which this hub does not do.")
     if flow.channel.sync_reply is SyncReply.SIGNALS_ONLY:
         raise _Impossible("business signals in the HTTP response (signalsOnly) are not spoken here.")
     ours, theirs = flow.sender_role, flow.receiver_role
@@ -179,6 +185,7 @@ def _shared(flow: Flow, view: View) -> dict[str, Value]:
         "sync_reply": flow.channel.sync_reply.value,
         "message_order": flow.reliability is not None and flow.reliability.ordered,
         **_signatures(flow, semantics),
+        "encryption": _encryption(flow),
     }
 
 
@@ -223,7 +230,29 @@ def _signatures(flow: Flow, semantics: Semantics) -> dict[str, Value]:
     return {"signatures": "receipts" if receipts else "messages", "signature_algorithm": known}
 
 
-def _side(party: Party, to_it: Sequence[Flow], from_it: Sequence[Flow], *, signed: bool) -> Side:
+def _encryption(flow: Flow) -> Value:
+    """How its documents are encrypted. A DigitalEnvelope alone says that they are, unless isConfidential denies it."""
+    sides = (flow.receiving, flow.sending)
+    envelope = next((side.envelope for side in sides if side and side.envelope), None)
+    if flow.sent.confidential not in (*_ENCRYPTED, None) or (flow.sent.confidential is None and envelope is None):
+        return "none"
+    if envelope is None:
+        raise _Impossible("its documents must be encrypted (isConfidential), and neither side says how.")
+    if _letters(envelope.protocol.name) != "smime":
+        raise _Impossible(f"this hub encrypts documents with S/MIME, and not with {envelope.protocol.name}.")
+    names = [_CIPHER_OIDS.get(one.oid) or one.uri for one in envelope.encryption]
+    for name in names:
+        for known, cipher in CIPHERS.items():
+            if cipher in _letters(name):
+                return known
+    raise _Impossible(f"this hub does not encrypt with {' or '.join(names) or 'what is not named'}.")
+
+
+def _letters(name: str) -> str:
+    return "".join(one for one in name.lower() if one.isalnum())
+
+
+def _side(party: Party, to_it: Sequence[Flow], from_it: Sequence[Flow], terms: Mapping[str, Value]) -> Side:
     """Where a party is reached: by what is sent to it, else by its channel for acknowledgements, else its default."""
     channels = [*(flow.channel for flow in to_it), *(flow.sender_channel for flow in from_it)]
     default = party.channel(party.default_channel_id)
@@ -232,13 +261,15 @@ def _side(party: Party, to_it: Sequence[Flow], from_it: Sequence[Flow], *, signe
     errors = [flow.error_uri for flow in from_it] or [address(channel, EndpointType.ERROR) for channel in channels]
     signing = (one.doc_exchange.sender.non_repudiation for one in channels if one.doc_exchange.sender)
     security = (one.transport.sender.security for one in channels if one.transport.sender)
+    envelopes = (one.doc_exchange.receiver.envelope for one in channels if one.doc_exchange.receiver)
     return Side(
         party,
         uri,
         next(filter(None, errors), uri),
         (channels or [default])[0],
         _certificates(party, (one.certificate_id for one in security if one)),
-        _certificates(party, (one.certificate_id for one in signing if one)) if signed else (),
+        _certificates(party, (one.certificate_id for one in signing if one)) if terms["signatures"] != "none" else (),
+        _certificates(party, (one.certificate_id for one in envelopes if one)) if terms["encryption"] != "none" else (),
     )
 
 
@@ -281,6 +312,10 @@ def _remarks_of(flow: Flow) -> Iterator[Finding]:
     if signing and not any(ALGORITHMS.get(name, ("", ""))[1] == signing.hash for name in _algorithms(signing)):
         text = f"The digest {signing.hash} is not the one that goes with the signature algorithm, which is used here."
         yield _conflict(signing, Matter.HASH, text)
+    envelope = flow.receiving.envelope if flow.receiving else None
+    if envelope and _encryption(flow) == "none":
+        text = f"Documents are not encrypted: isConfidential is {flow.sent.confidential} (line {flow.sent.place.line})."
+        yield _conflict(envelope, Matter.NOT_ENCRYPTED, text)
 
 
 def _timing(flows: Sequence[Flow], terms: Mapping[str, Value], findings: list[Finding]) -> dict[str, Value]:

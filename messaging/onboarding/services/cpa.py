@@ -159,10 +159,9 @@ def _known(party: model.Party) -> Party | None:
 
 def _bundle(cpa: model.Cpa, held: Holding, own: Party | None, partner: Party | None, now: datetime) -> Bundle:
     trusted = "".join(one.pem for one in _readable(held.trusted))
-    shown = ((CredentialKind.CERTIFICATE, held.partner.clients), (CredentialKind.SIGNING, held.partner.signers))
     proofs = tuple(
         BundleCertificate(kind.value, one)
-        for kind, given in shown
+        for kind, given in _certificates(held.partner)
         for one in _readable(given)
         if not one.expired(now)  # a finding says so
     )
@@ -261,13 +260,21 @@ def _service_type(flow: Flow) -> Iterator[Finding]:
         yield _conflict(flow.sender_role, Matter.SERVICE_TYPE, text)
 
 
+def _certificates(side: Side) -> tuple[tuple[CredentialKind, tuple[model.Certificate, ...]], ...]:
+    """The certificates of a side, by the kind of the credentials that they are."""
+    return (
+        (CredentialKind.CERTIFICATE, side.clients),
+        (CredentialKind.SIGNING, side.signers),
+        (CredentialKind.ENCRYPTION, side.recipients),
+    )
+
+
 def _own_certificates(held: Holding, partner: Party | None) -> Iterator[Finding]:
     """Our certificates in the document, whose private keys are not here yet."""
     stored = selectors.credentials(party_id=partner.pk) if partner else selectors.credentials().none()
     ours = stored.filter(direction=CredentialDirection.OUTBOUND, revoked_at=None)
     known = set(ours.values_list("kind", "fingerprint"))
-    wanted = ((CredentialKind.CERTIFICATE, held.own.clients), (CredentialKind.SIGNING, held.own.signers))
-    for kind, given in wanted:
+    for kind, given in _certificates(held.own):
         for one in given:
             for facts in _readable([one]):
                 if (kind.value, facts.fingerprint) not in known:

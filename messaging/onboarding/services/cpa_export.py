@@ -12,11 +12,20 @@ from django.utils.translation import gettext as _
 from messaging.exceptions import InvalidSubmission
 from messaging.protocol.codecs.ebms2_lexical import has_scheme
 from partners import certificates, selectors, transports
-from partners.choices import CredentialDirection, CredentialKind, Profile, Semantics, Signatures, VersionState
+from partners.choices import (
+    CredentialDirection,
+    CredentialKind,
+    Encryption,
+    Profile,
+    Semantics,
+    Signatures,
+    VersionState,
+)
 from partners.cpa import model
 from partners.cpa.channels import (
     Algorithm,
     Channel,
+    DigitalEnvelope,
     DocExchange,
     Endpoint,
     EndpointType,
@@ -32,7 +41,7 @@ from partners.cpa.channels import (
     TransportSecurity,
     TransportSender,
 )
-from partners.cpa.holding import ALGORITHMS
+from partners.cpa.holding import ALGORITHMS, CIPHER_NAMES
 from partners.cpa.writing import CpaUnwritable, write
 from partners.models import AgreementVersion, Party
 from partners.models import Endpoint as OurEndpoint
@@ -80,8 +89,13 @@ def _lacking(version: AgreementVersion) -> list[str]:
     for party in (agreement.own_party, agreement.partner):
         if not party.identifiers.all():
             lacks.append(_("{party} has no identifier: enter one.").format(party=party))
-        elif version.signatures != Signatures.NONE and not _proofs(version, party, CredentialKind.SIGNING):
+            continue
+        if version.signatures != Signatures.NONE and not _proofs(version, party, CredentialKind.SIGNING):
             lacks.append(_("The certificate with which {party} signs is missing: store it.").format(party=party))
+        if version.encryption != Encryption.NONE and not _proofs(version, party, CredentialKind.ENCRYPTION):
+            lacks.append(
+                _("The certificate for what is encrypted for {party} is missing: store it.").format(party=party)
+            )
     return lacks
 
 
@@ -138,11 +152,14 @@ def _party(version: AgreementVersion, *, ours: bool) -> model.Party:
     endpoint = version.own_endpoint if ours else version.partner_endpoint
     prefix = "own" if ours else "partner"
     signers = _proofs(version, party, CredentialKind.SIGNING)[:1] if version.signatures != Signatures.NONE else []
+    encrypts = version.encryption != Encryption.NONE
+    recipients = _proofs(version, party, CredentialKind.ENCRYPTION)[:1] if encrypts else []
     clients = _proofs(version, party, CredentialKind.CERTIFICATE)[:1]
     # Of the partner's servers: they stand in our part, as what we trust.
     trusted = _ders(version.partner_endpoint.trusted_certificates) if ours else []
     named = [
         *((f"{prefix}-signing", der) for der in signers),
+        *((f"{prefix}-encryption", der) for der in recipients),
         *((f"{prefix}-client", der) for der in clients),
         *((f"{prefix}-trusted-{number}", der) for number, der in enumerate(trusted, start=1)),
     ]
@@ -202,9 +219,10 @@ def _exchange(version: AgreementVersion, prefix: str) -> DocExchange:
             "2.0",
             reliability=reliability,
             persist_duration=persist,
-            non_repudiation=_signing(version, certificate_id),
+            non_repudiation=_signing(version, signer),
+            envelope=_envelope(version, recipient),
         )
-        for certificate_id in (f"{prefix}-signing", "")
+        for signer, recipient in ((f"{prefix}-signing", ""), ("", f"{prefix}-encryption"))
     )
     return DocExchange(f"{prefix}-exchange", sender, receiver)
 
@@ -216,6 +234,13 @@ def _signing(version: AgreementVersion, certificate_id: str) -> NonRepudiation |
         (uri, digest) for uri, (known, digest) in ALGORITHMS.items() if known == version.signature_algorithm
     )
     return NonRepudiation(Protocol(_DSIG), digest, (Algorithm(name, w3c=name),), certificate_id)
+
+
+def _envelope(version: AgreementVersion, certificate_id: str) -> DigitalEnvelope | None:
+    if version.encryption == Encryption.NONE:
+        return None
+    name = CIPHER_NAMES[version.encryption]
+    return DigitalEnvelope(Protocol("S/MIME", "4.0"), (Algorithm(name, w3c=name),), certificate_id)
 
 
 def _roles(version: AgreementVersion, *, ours: bool) -> tuple[model.Role, ...]:
@@ -235,6 +260,7 @@ def _roles(version: AgreementVersion, *, ours: bool) -> tuple[model.Role, ...]:
                     other_id=f"{other}-{direction}-{number}",
                     signed=version.signatures != Signatures.NONE,
                     signed_receipt=version.signatures == Signatures.RECEIPTS,
+                    confidential=model.Confidentiality.PERSISTENT if version.encryption != Encryption.NONE else None,
                 )
             )
     return tuple(

@@ -20,7 +20,7 @@ from messaging.models import AuditEntry, Pair
 from messaging.onboarding.services import cpa
 from messaging.onboarding.services.cpa_export import cpa_export
 from partners import selectors, services
-from partners.choices import SignatureAlgorithm, Signatures, SyncReply
+from partners.choices import Encryption, SignatureAlgorithm, Signatures, SyncReply
 from partners.cpa.findings import Matter
 from partners.cpa.reading import read_agreement
 from partners.models import Agreement, AgreementVersion, Credential, Endpoint, Party
@@ -28,7 +28,7 @@ from rmhub.roles import Role
 from tests import FIXTURES
 from tests.messaging.api.client import Api, make_token, make_user
 from tests.messaging.console.scenes import browser
-from tests.messaging.onboarding.authority import Authority
+from tests.messaging.onboarding.authority import Authority, Issued
 from tests.partners.cpa import ALL, BEST_EFFORT, EBIOT, NAV, RELIABLE, SIGNED, changed, octets
 from tests.partners.factories import make_agreement, make_party
 
@@ -71,7 +71,7 @@ def said(found: AgreementVersion) -> dict[str, Any]:
     """What a CPA has of a version."""
     names = (
         *("profile", "semantics", "retries", "retry_interval", "partner_window", "message_order", "sync_reply"),
-        *("own_role", "partner_role", "signatures", "signature_algorithm"),
+        *("own_role", "partner_role", "signatures", "signature_algorithm", "encryption"),
     )
     return {name: getattr(found, name) for name in names} | {
         "tpa_id": found.agreement.tpa_id,
@@ -101,6 +101,7 @@ OSB_HTTP = {
     "partner": ("Logius", "http://localhost:8888/ebms", "http://localhost:8888/ebms"),
     "signatures": "none",
     "signature_algorithm": "rsa-sha256",
+    "encryption": "none",
 }
 OSB_RELIABLE = {"semantics": "OnceAndOnlyOnce", "retries": 5, "retry_interval": 300, "partner_window": 1800}
 BUYER = {
@@ -115,6 +116,7 @@ BUYER = {
     "partner": ("I3T", "http://147.8.177.35:8080/msh", "http://147.8.177.35:8080/msh"),
     "signatures": "none",
     "signature_algorithm": "rsa-sha256",
+    "encryption": "none",
 }
 # Where nothing is said, it is as usual for messages that are sent once.
 UNSAID = {"retries": 0, "retry_interval": 300, "partner_window": 86_400}
@@ -150,7 +152,7 @@ MADE: dict[str, tuple[str, dict[str, Any], int]] = {
             **{"retries": 4, "retry_interval": 43_200, "partner_window": 345_600},
             **{"sync_reply": "none", "message_order": False},
             **{"own_role": "Saksbehandler", "partner_role": "Sykmelder"},
-            **{"signatures": "messages", "signature_algorithm": "rsa-sha256"},
+            **{"signatures": "messages", "signature_algorithm": "rsa-sha256", "encryption": "none"},
             "transports": ("smtp", "smtp"),
             "own": ("NAV", "mailto:example2@example.com", "mailto:example2@example.com"),
             "partner": ("SPEARE AS, flytitnhndevelop", "mailto:example@example.com", "mailto:example@example.com"),
@@ -172,7 +174,7 @@ MADE: dict[str, tuple[str, dict[str, Any], int]] = {
             **OSB_RELIABLE,
             "own": ("Overheid", "https://localhost:8088/ebms", "https://localhost:8088/ebms"),
             "partner": ("Logius", "https://localhost:8888/ebms", "https://localhost:8888/ebms"),
-            **{"signatures": "messages", "signature_algorithm": "rsa-sha1"},
+            **{"signatures": "messages", "signature_algorithm": "rsa-sha1", "encryption": "none"},
         },
         7,
     ),
@@ -435,17 +437,24 @@ def agreed(**terms: Any) -> AgreementVersion:
         *({"sync_reply": one.value} for one in SyncReply),
         *({"signatures": one.value} for one in Signatures),
         *({"signatures": "messages", "signature_algorithm": one.value} for one in SignatureAlgorithm),
+        *({"signatures": "receipts", "encryption": one.value} for one in Encryption),
     ],
 )
 def test_all_terms_come_through(terms: dict[str, Any]) -> None:
     found = agreed(**terms)
     authority = Authority()
     shown = authority.issue("them")
-    issued = [authority.issue("ours"), authority.issue("ours for TLS")]
+    rsa = [(FIXTURES / "smime" / name).read_text() for name in ("certificate.pem", "key.pem")]
+    issued = {
+        "signing": authority.issue("ours"),
+        "certificate": authority.issue("ours for TLS"),
+        "encryption": Issued(*rsa),
+    }
+    known = {"signing": shown.certificate, "certificate": shown.certificate, "encryption": rsa[0]}
     partner = found.agreement.partner
-    for kind, one in zip(("signing", "certificate"), issued, strict=True):
+    for kind, one in issued.items():
         services.credential_store_outbound(party=partner, kind=kind, secret=f"{one.certificate}{one.key}")
-        services.credential_issue(party=partner, kind=kind, certificate=shown.certificate)
+        services.credential_issue(party=partner, kind=kind, certificate=known[kind])
     services.endpoint_update(
         endpoint=found.partner_endpoint,
         trusted_certificates=authority.certificate,
@@ -456,10 +465,12 @@ def test_all_terms_come_through(terms: dict[str, Any]) -> None:
     made, document = again(found, "DUNS:1")
     assert said(made) == before
     assert made.partner_endpoint.trusted_certificates == trusted
-    kinds = {"certificate"} if made.signatures == Signatures.NONE else {"certificate", "signing"}
-    assert {one.kind: one.certificate for one in Credential.objects.all()} == dict.fromkeys(
-        kinds, shown.certificate.strip()
-    )
+    kinds = {"certificate"}
+    kinds |= {"signing"} if made.signatures != Signatures.NONE else set()
+    kinds |= {"encryption"} if made.encryption != Encryption.NONE else set()
+    assert {one.kind: one.certificate for one in Credential.objects.all()} == {
+        kind: known[kind].strip() for kind in kinds
+    }
     identifiers = [(one.context, one.value) for one in made.agreement.partner.identifiers.all()]
     assert identifiers == [("DUNS", "2"), ("GLN", "3")]
 
@@ -470,7 +481,7 @@ def test_all_terms_come_through(terms: dict[str, Any]) -> None:
         return sum(one.matter is Matter.OUR_CERTIFICATE for one in load(document, dry_run=True).findings)
 
     assert missing() == len(kinds)
-    for kind, one in zip(("signing", "certificate"), issued, strict=True):
+    for kind, one in issued.items():
         services.credential_store_outbound(
             party=made.agreement.partner, kind=kind, secret=f"{one.certificate}{one.key}"
         )
@@ -502,7 +513,7 @@ def test_what_a_document_needs_and_a_version_lacks() -> None:
     with pytest.raises(InvalidSubmission, match="Only agreements of ebXML Messaging"):
         cpa_export(version=version())
     empty()
-    found = agreed(own_role="", signatures="messages")
+    found = agreed(own_role="", signatures="messages", encryption="smime-aes256")
     services.version_edit(version=found, services=(("urn:orders", "*", "send"),))
     services.party_update(party=found.agreement.own_party, identifiers=())
     with pytest.raises(InvalidSubmission) as refused:
@@ -513,6 +524,7 @@ def test_what_a_document_needs_and_a_version_lacks() -> None:
             "A CPA names each action, and all are allowed of urn:orders: enter them instead of *.",
             "Own has no identifier: enter one.",
             "The certificate with which Them signs is missing: store it.",
+            "The certificate for what is encrypted for Them is missing: store it.",
         ]
     }
     folder = services.endpoint_create(party=found.agreement.partner, transport="sftp", uri="sftp://files.example/in/")

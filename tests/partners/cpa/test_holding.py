@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from partners.choices import Semantics, SignatureAlgorithm, Signatures, SyncReply
+from partners.choices import Encryption, Semantics, SignatureAlgorithm, Signatures, SyncReply
 from partners.cpa.channels import Channel, Endpoint, Reliability
 from partners.cpa.findings import Kind, Matter
 from partners.cpa.flows import view_of
-from partners.cpa.holding import ALGORITHMS, Holding, NotHeld, hold
+from partners.cpa.holding import ALGORITHMS, CIPHER_NAMES, Holding, NotHeld, hold
 from partners.cpa.model import ActionBinding, Cpa
 from partners.cpa.reading import read
 from tests.partners.cpa import ALL, NOW, RELIABLE, SIGNED, changed, octets, reading
@@ -86,18 +86,75 @@ def test_an_action_is_left_out_for_a_reason(name: str, changes: list[tuple[str, 
     assert said in sentence
 
 
-def test_encrypted_documents_are_not_held() -> None:
+def encrypted(algorithm: str = "aes256-CBC", *, protocol: str = "S/MIME", confidential: str = "persistent") -> bytes:
+    """A document with DigitalEnvelopes."""
     envelope = (
-        "<tns:ReceiverDigitalEnvelope><tns:DigitalEnvelopeProtocol tns:version='2.0'>S/MIME"
-        "</tns:DigitalEnvelopeProtocol><tns:EncryptionAlgorithm>DES-CBC</tns:EncryptionAlgorithm>"
+        f"<tns:ReceiverDigitalEnvelope><tns:DigitalEnvelopeProtocol tns:version='2.0'>{protocol}"
+        f"</tns:DigitalEnvelopeProtocol>{algorithm}"
         "<tns:EncryptionCertificateRef tns:certId='{}'/></tns:ReceiverDigitalEnvelope></tns:ebXMLReceiverBinding>"
     )
-    text = octets(SIGNED).decode()
+    text = octets(SIGNED).decode().replace('isConfidential="transient"', f'isConfidential="{confidential}"')
+    text = text.replace('isConfidential="none"', f'isConfidential="{confidential}"')
     first, *rest = text.split("</tns:ebXMLReceiverBinding>")
     names = ["DIGIPOORT_EncryptionCert"] * 2 + ["OVERHEID_EncryptionCert"] * 2
-    document = first + "".join(envelope.format(name) + part for name, part in zip(names, rest, strict=True))
-    [sentence] = left_out(document.encode())
-    assert "DigitalEnvelope" in sentence
+    return (first + "".join(envelope.format(name) + part for name, part in zip(names, rest, strict=True))).encode()
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "term"),
+    [
+        ("<tns:EncryptionAlgorithm>aes256-CBC</tns:EncryptionAlgorithm>", "smime-aes256"),
+        (
+            "<tns:EncryptionAlgorithm>http://www.w3.org/2001/04/xmlenc#aes128-cbc</tns:EncryptionAlgorithm>",
+            "smime-aes128",
+        ),
+        (
+            "<tns:EncryptionAlgorithm tns:oid='2.16.840.1.101.3.4.1.42'>best</tns:EncryptionAlgorithm>",
+            "smime-aes256",
+        ),
+        (
+            "<tns:EncryptionAlgorithm>DES-CBC</tns:EncryptionAlgorithm>"
+            "<tns:EncryptionAlgorithm>AES-128-CBC</tns:EncryptionAlgorithm>",
+            "smime-aes128",
+        ),
+    ],
+)
+def test_documents_are_encrypted_with_the_first_algorithm_that_is_known(algorithm: str, term: str) -> None:
+    found = held(encrypted(algorithm))
+    assert found.terms["encryption"] == term
+    sides = [[one.id for one in side.recipients] for side in (found.own, found.partner)]
+    assert sides == [["OVERHEID_EncryptionCert"], ["DIGIPOORT_EncryptionCert"]]
+
+
+def test_every_way_to_encrypt_has_a_name_in_documents() -> None:
+    assert {*CIPHER_NAMES, "none"} == {*Encryption.values}
+
+
+AES = "<tns:EncryptionAlgorithm>AES-128</tns:EncryptionAlgorithm>"
+
+
+@pytest.mark.parametrize(
+    ("document", "said"),
+    [
+        (encrypted("<tns:EncryptionAlgorithm>DES-CBC</tns:EncryptionAlgorithm>"), "does not encrypt with DES-CBC."),
+        (encrypted(AES, protocol="XMLENC"), "encrypts documents with S/MIME, and not with XMLENC."),
+        (
+            octets(SIGNED).replace(b'isConfidential="transient"', b'isConfidential="transient-and-persistent"'),
+            "must be encrypted (isConfidential), and neither side says how.",
+        ),
+    ],
+    ids=["algorithm", "protocol", "nothing"],
+)
+def test_what_cannot_be_encrypted_as_it_must_be_is_left_out(document: bytes, said: str) -> None:
+    [sentence] = left_out(document)
+    assert said in sentence
+
+
+def test_documents_that_are_not_confidential_are_not_encrypted() -> None:
+    found = held(encrypted(AES, confidential="transient"))
+    assert (found.terms["encryption"], found.own.recipients) == ("none", ())
+    [said] = {one.text.partition(" (line")[0] for one in found.findings if one.matter is Matter.NOT_ENCRYPTED}
+    assert said == "Documents are not encrypted: isConfidential is transient"
 
 
 @pytest.mark.parametrize(
