@@ -19,7 +19,7 @@ from messaging.journal.audit import Actor
 from messaging.models import Access, ApiToken, Trigger
 from messaging.profile import named
 from partners import registry, services
-from partners.choices import CredentialKind, Profile, SignatureAlgorithm, Signatures
+from partners.choices import FOR_MESSAGES, CredentialKind, Encryption, Profile, Signatures
 from partners.models import Agreement, Credential, Endpoint, Party
 from rmhub import clock
 from rmhub.roles import ORDER, ROLES, Role, scopes_of
@@ -66,7 +66,7 @@ class Plan:
     """What to set up. `address`: where the partner's bytes are really sent, the root of a URL without a slash.
 
     `secret_in` the partner shows us, `secret_out` we show the partner. `signer`: our certificate with its key, and
-    `partner_signer` that of the partner (PEM), where the profile signs; "" for no signatures. Times in seconds.
+    `partner_signer` that of the partner (PEM), where the profile signs and encrypts; "" for neither. Times in seconds.
     """
 
     own: Side
@@ -100,6 +100,7 @@ def seed(plan: Plan) -> None:
             version = known.versions.latest("number")
             _move(version.partner_endpoint, plan.address, version.profile, number)
             continue
+        secured = plan.signer and named(profile).acknowledged_singly
         agreement = services.agreement_create(
             tpa_id=tpa_id(number),
             name=f"Orders and invoices {number}",
@@ -111,8 +112,8 @@ def seed(plan: Plan) -> None:
             profile=profile,
             ordered=plan.ordered,
             message_order=named(profile).acknowledged_singly,
-            signatures=Signatures.RECEIPTS if plan.signer and named(profile).acknowledged_singly else Signatures.NONE,
-            signature_algorithm=SignatureAlgorithm.ECDSA_SHA256,
+            signatures=Signatures.RECEIPTS if secured else Signatures.NONE,
+            encryption=Encryption.AES256 if secured else Encryption.NONE,
             repeat_interval=plan.terms["retry_interval"],
             repeat_interval_max=4 * plan.terms["retry_interval"],
             **plan.terms,
@@ -210,11 +211,9 @@ def _credentials(partner: Party, plan: Plan) -> None:
     services.credential_store_outbound(
         party=partner, kind=CredentialKind.BASIC, username="partner", secret=plan.secret_out, label="demo"
     )
-    if plan.signer:
-        services.credential_issue(
-            party=partner, kind=CredentialKind.SIGNING, certificate=plan.partner_signer, label="demo"
-        )
-        services.credential_store_outbound(party=partner, kind=CredentialKind.SIGNING, secret=plan.signer, label="demo")
+    for kind in FOR_MESSAGES if plan.signer else ():
+        services.credential_issue(party=partner, kind=kind, certificate=plan.partner_signer, label="demo")
+        services.credential_store_outbound(party=partner, kind=kind, secret=plan.signer, label="demo")
 
 
 def people(partner: Side | None = None) -> dict[str, str]:

@@ -20,7 +20,7 @@ from pathlib import Path
 
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes
-from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.asymmetric import rsa
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from cryptography.x509.oid import NameOID
 from django import conf
@@ -55,7 +55,7 @@ class Link:
 @dataclass(frozen=True, slots=True)
 class Parameters:
     """TPA parameters of the demo's agreements, in seconds. `ordered` matters to the repeatable profile only; `signed`
-    to ebXML 2.0: messages and acknowledgements are.
+    to ebXML 2.0: messages and acknowledgements are, and documents are encrypted.
     """
 
     agreements: int = 4
@@ -406,14 +406,14 @@ def _shared_secrets(var: Path) -> dict[str, str]:
 
 
 def _signers(var: Path) -> dict[str, str]:
-    """What each hub signs with: a certificate and its key (PEM); kept like the passwords."""
+    """What each hub signs and decrypts with: a certificate and its key (PEM); kept like the passwords."""
     path = var / "demo-signers.json"
     return _read(path) or _write(path, {name: _signer(name) for name in ("a", "b")})
 
 
 def _signer(name: str) -> str:
     """A certificate for a year that is signed by itself, then its key."""
-    key = ec.generate_private_key(ec.SECP256R1())
+    key = rsa.generate_private_key(65537, 2048)
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, f"Demo hub {name}")])
     now = clock.now()
     made = (

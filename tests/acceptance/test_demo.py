@@ -68,8 +68,8 @@ def test_a_stream_delivers_once_and_in_order_whatever_is_killed() -> None:
     assert code == 0
 
 
-def test_signed_messages_arrive_once_and_in_order_whatever_is_lost_or_killed() -> None:
-    """ebXML 2.0: conversations in order, messages and acknowledgements signed."""
+def test_signed_and_encrypted_messages_arrive_once_and_in_order_whatever_is_lost_or_killed() -> None:
+    """ebXML 2.0: conversations in order, messages and acknowledgements signed, documents encrypted."""
     count, code, result = killed(60, "--profile", "ebms2", "--drop", "0.2", "--duplicate", "0.2")
     promised = {"submitted": count, "delivered": count, "completed": count, "delivered_twice": 0, "lost": 0}
     promised |= {"out_of_order": 0, "suspended": 0, "messages_in_doubt": 0, "contradictions": 0}
