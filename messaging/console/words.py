@@ -73,6 +73,15 @@ WORDS: tuple[Word, ...] = (
         ),
     ),
     Word(
+        "encryption",
+        _("Encryption of documents"),
+        _(
+            "Each document goes out in a form that only its receiver can open, with the private key of the certificate "
+            "that it is encrypted for. Applications and the message store have it in clear."
+        ),
+        _("S/MIME, digital envelope"),
+    ),
+    Word(
         "error-budget",
         _("Error budget"),
         _(
