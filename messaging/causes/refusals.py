@@ -47,6 +47,7 @@ REFUSALS: Mapping[str, str] = {
     "Inconsistent": _("Parts contradict each other"),
     "MimeProblem": _("MIME parts unreadable"),
     "signing_impossible": _("Acknowledgement cannot be signed here"),
+    "decryption_impossible": _("Documents cannot be decrypted here"),
     "SecurityFailure": _("Security check failed"),
     "OtherXml": _("Element missing or surplus"),
     "TimeToLiveExpired": _("Time to live ended"),

@@ -188,8 +188,8 @@ _RULES: tuple[Rule, ...] = (
         Level.WARNING,
         lambda v: _encrypts(v) and not _has(v, CredentialKind.ENCRYPTION, CredentialDirection.OUTBOUND),
         gettext_lazy(
-            "No certificate of ours for encryption is stored for {partner_endpoint_party}, so that everything that "
-            "comes is refused: store one with its private key among the credentials."
+            "No certificate of ours for encryption is stored for {partner_endpoint_party}, so that nothing that comes "
+            "is taken: store one with its private key among the credentials."
         ),
     ),
     Rule(

@@ -44,6 +44,10 @@ class EncryptionImpossible(EncodeError):
     cause = "encryption_impossible"
 
 
+class DecryptionImpossible(Exception):
+    """There is nothing of ours to decrypt with; a sentence for people."""
+
+
 def enclose(envelope: Envelope, document: bytes, terms: Terms, now: datetime) -> Wire:
     """The octets of a message whose SOAP envelope is there already, its documents encrypted in the only literal.
 
@@ -72,7 +76,7 @@ def _encrypted(part: PayloadPart, builder: PKCS7EnvelopeBuilder) -> PayloadPart:
 def opened(envelope: Envelope, terms: Terms, now: datetime) -> tuple[Envelope, tuple[Defect, ...]]:
     """The message with its documents as they were before they were encrypted; or as it came, with what is wrong.
 
-    Under an agreement without encryption it is as it came.
+    Under an agreement without encryption it is as it came. Raises DecryptionImpossible.
     """
     if not terms.encrypts or not envelope.payloads:
         return envelope, ()
@@ -80,14 +84,27 @@ def opened(envelope: Envelope, terms: Terms, now: datetime) -> tuple[Envelope, t
     if plain:
         text = f"document {plain[0].content_id} is not encrypted, as agreement {terms.tpa_id} has it"
         return envelope, (Defect(ErrorCode.SECURITY_FAILURE, text, plain[0].content_id),)
+    own = _own(terms, now)
     try:
-        own = [_own(pem) for pem in registry.current().decrypting_certificates(terms.hop_party_id, now)]
         return replace(envelope, payloads=tuple(_decrypted(part, own) for part in envelope.payloads)), ()
-    except (ValueError, UnsupportedAlgorithm, NotAMessage, SecretUnreadable):
+    except (ValueError, UnsupportedAlgorithm, NotAMessage):
         return envelope, (Defect(ErrorCode.SECURITY_FAILURE, UNREADABLE, "/Envelope/Body/Manifest"),)
 
 
-def _own(pem: str) -> _Own:
+def _own(terms: Terms, now: datetime) -> list[_Own]:
+    try:
+        own = [_key(pem) for pem in registry.current().decrypting_certificates(terms.hop_party_id, now)]
+    except SecretUnreadable as error:
+        raise DecryptionImpossible(str(error)) from None
+    if not own:
+        raise DecryptionImpossible(
+            f"Agreement {terms.tpa_id} has documents encrypted, and no certificate of ours for {terms.hop_party_name} "
+            "to decrypt them is valid."
+        )
+    return own
+
+
+def _key(pem: str) -> _Own:
     key = load_pem_private_key(pem.encode(), password=None)
     assert isinstance(key, RSAPrivateKey), "checked when it was stored"
     return x509.load_pem_x509_certificate(pem.encode()), key

@@ -31,6 +31,7 @@ from messaging.profiles.one_by_one import OneByOne
 from messaging.protocol.codecs import ebms2
 from messaging.protocol.ebms.acceptance import Conversation, Received, Verdict, decide
 from messaging.protocol.envelope import Envelope, Limits, MessageOrder, Semantics, Sought, Wire
+from messaging.protocol.errors import Defect, ErrorCode
 from messaging.protocol.messages import (
     EBMS2,
     EBMS2_FINAL,
@@ -64,7 +65,10 @@ class Ebms2Bench(EnvelopeBench[Envelope]):
         return ebms2.decode(content_type, body)
 
     def opened(self, read: Envelope, terms: Terms) -> Envelope:
-        found, wrong = encrypted.opened(read, terms, clock.now())
+        try:
+            found, wrong = encrypted.opened(read, terms, clock.now())
+        except encrypted.DecryptionImpossible as error:
+            found, wrong = read, (Defect(ErrorCode.SECURITY_FAILURE, str(error)),)
         return replace(found, defects=(*wrong, *found.defects))
 
     def said(self, read: Envelope) -> tuple[str, dict[str, Any]]:

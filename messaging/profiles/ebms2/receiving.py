@@ -84,7 +84,10 @@ def receive(arrival: Arrival, *, limits: Limits, principal: Principal) -> Answer
         return _refuse(arrival, 503, "signing_impossible", why, principal, envelope)
     now = clock.now()
     came = envelope.payloads
-    envelope, unread = encrypted.opened(envelope, terms, now)
+    try:
+        envelope, unread = encrypted.opened(envelope, terms, now)
+    except encrypted.DecryptionImpossible as error:
+        return _refuse(arrival, 503, "decryption_impossible", str(error), principal, envelope)
     road = routing.road_of_other_profile(
         [(party.context, party.value) for party in envelope.to_parties],
         envelope.service,

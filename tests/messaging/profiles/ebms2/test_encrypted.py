@@ -18,7 +18,7 @@ from messaging.engine import preparing
 from messaging.entrance.refusals import Arrival
 from messaging.messages.selectors import wire_parts
 from messaging.messages.services.submitting import NewPayload, message_submit
-from messaging.models import Incident, Message, Payload, Signal
+from messaging.models import Incident, Message, Payload, Rejection, Signal
 from messaging.pairs.services.operating import pair_resume
 from messaging.profile import of
 from messaging.profiles.ebms2 import encrypted, signatures
@@ -323,6 +323,20 @@ def test_what_cannot_be_decrypted_is_refused_and_its_sender_told(make: Any, why:
     told = Signal.objects.get(direction=Direction.OUT, kind=SignalKind.ERROR)
     assert told.error_code == "SecurityFailure"
     assert why in told.error_description
+
+
+def test_what_nothing_of_ours_can_decrypt_is_not_taken_and_comes_again() -> None:
+    side = ebms2_side(encryption="smime-aes256")
+    arrival = side.arrival(sealed(side.envelope()))
+    assert side.bring(arrival).status == 503
+    assert Rejection.objects.get().reason == "decryption_impossible"
+    assert not Message.objects.filter(direction=Direction.IN).exists()
+    assert isinstance(arrival.body, bytes)
+    told = of(side.terms).bench.understand(arrival.content_type, {}, arrival.body, lambda: [side.terms])
+    assert "no certificate of ours" in told.problems[0]
+    ours(side, signer("us, to decrypt"))
+    assert side.bring(arrival).status == 204
+    assert Message.objects.filter(direction=Direction.IN).exists()
 
 
 def test_another_document_than_was_signed_is_refused_in_those_words() -> None:
