@@ -75,6 +75,7 @@ def check_due() -> int:
     if not questions:
         return 0
     resumed = 0
+    give_back()  # before anybody asks, not while
     with ThreadPoolExecutor(ASKERS, thread_name_prefix="monitor") as pool:
         # Callables use this thread's database connection; HTTP monitors need none.
         asked = {q.monitor: pool.submit(_ask_http, q) for q in questions if q.monitor.kind == Consult.HTTP}
