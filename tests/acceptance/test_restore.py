@@ -210,8 +210,11 @@ def restore(hub: Hub, dump: Path) -> None:
     subprocess.run(read, check=True, timeout=900, env=os.environ)
 
 
+PROFILES = ("ebxml", "ebms2", "stream", "repeatable")
+
+
 @pytest.mark.long
-@pytest.mark.parametrize("profile", ["ebxml", "ebms2", "stream", "repeatable"], ids=lambda profile: f"X19-X21-X22-{profile}")
+@pytest.mark.parametrize("profile", PROFILES, ids=lambda profile: f"X19-X21-X22-{profile}")
 def test_an_old_dump_is_read_back(profile: str, tmp_path: Path) -> None:
     with world(profile) as (made, buyer):
         dump = tmp_path / f"{uuid.uuid4().hex}.dump"
