@@ -137,13 +137,14 @@ AES = "<tns:EncryptionAlgorithm>AES-128</tns:EncryptionAlgorithm>"
     ("document", "said"),
     [
         (encrypted("<tns:EncryptionAlgorithm>DES-CBC</tns:EncryptionAlgorithm>"), "does not encrypt with DES-CBC."),
+        (encrypted("<tns:EncryptionAlgorithm>AES256-GCM</tns:EncryptionAlgorithm>"), "encrypt with AES256-GCM."),
         (encrypted(AES, protocol="XMLENC"), "encrypts documents with S/MIME, and not with XMLENC."),
         (
             octets(SIGNED).replace(b'isConfidential="transient"', b'isConfidential="transient-and-persistent"'),
             "must be encrypted (isConfidential), and neither side says how.",
         ),
     ],
-    ids=["algorithm", "protocol", "nothing"],
+    ids=["algorithm", "mode", "protocol", "nothing"],
 )
 def test_what_cannot_be_encrypted_as_it_must_be_is_left_out(document: bytes, said: str) -> None:
     [sentence] = left_out(document)
