@@ -148,10 +148,11 @@ def test_a_hub_has_at_most_twelve_connections_while_all_its_threads_are_busy(sce
         while not looks or _runs(scene.database_urls["a"]):
             with scene.exchanging(160):
                 pass
+        # A web server that starts late on a busy machine has nothing to do before the other hub's messages come.
+        scene.ends_well()
     finally:
         over.set()
         looking.join(PATIENCE)
-    scene.ends_well()
     print(f"{total} connections at most, {dict(most)} in {looks} looks")
     named = {process: count for process, count in most.items() if process.startswith("rmhub a ")}
     assert set(named) == {"rmhub a web", "rmhub a worker", "rmhub a pipeline"}
@@ -189,8 +190,8 @@ def test_behind_a_pooler_that_shares_few_sessions_messages_come_once_and_in_orde
         through = stack.enter_context(pooling(database_url, tmp_path, sessions=3))
         with hubs(through=through, settings={"RMHUB_PREPARE_THRESHOLD": "0"}) as behind:
             assert urlsplit(behind.stage.buyer.database_url).port != urlsplit(behind.database_urls["a"]).port
-            most = 0
             with behind.exchanging(96) as left:
+                most = eventually(lambda: _sessions(behind.database_urls["a"]), PATIENCE)
                 while left():
                     most = max(most, _sessions(behind.database_urls["a"]))
             behind.ends_well()
