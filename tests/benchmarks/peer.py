@@ -70,10 +70,16 @@ class Peer:
 
 
 def build(
-    servers: Servers, environment: Path, var: Path, say: Say, *, keys: Mapping[str, tuple[bytes, str]] | None = None
+    servers: Servers,
+    environment: Path,
+    var: Path,
+    say: Say,
+    *,
+    keys: Mapping[str, tuple[bytes, str]] | None = None,
+    encrypted: bool = False,
 ) -> Peer:
     """Two parties with empty databases and folders. `keys`: with what each side signs (PKCS #12, and PEM of the
-    certificate); without them nothing is signed.
+    certificate), and encrypts for if `encrypted`; without them nothing is signed.
     """
     folder = var / "peer"
     if folder.exists():
@@ -95,7 +101,7 @@ def build(
             (folder / f"{side}.pem").write_text(public)
     for side in SIDES:
         say(f"setting up the peer's {side}")
-        _output(peer, side, "peer_site.prepare")
+        _output(peer, side, "peer_site.prepare", *(["encrypted"] if encrypted else []))
     return peer
 
 

@@ -2,8 +2,8 @@
 
     python -m tests.benchmarks.prepare OWN_NAME OWN_URL PARTNER_NAME PARTNER_URL AGREEMENTS REFUSED [SIGNERS]
 
-With SIGNERS, a JSON file, the agreements are of ebXML Messaging 2.0: signed with what it has, unsigned if that is
-nothing.
+With SIGNERS, a JSON file, the agreements are of ebXML Messaging 2.0: signed with what it has and encrypted as it says,
+neither if it is empty.
 Of the last REFUSED agreements the partner's address is one that takes nothing, and one refusal suspends their pair.
 Runs with the environment of the hub, and makes the tables of its database first.
 """
@@ -50,18 +50,19 @@ def main() -> None:
 
     own = services.party_create(name=own_name, is_own=True, identifiers=[("DUNS", _duns(own_name))])
     partner = services.party_create(name=partner_name, identifiers=[("DUNS", _duns(partner_name))])
-    basic, signing = CredentialKind.BASIC, CredentialKind.SIGNING
     profile: dict[str, object] = {}
     if signers:
         profile = {"profile": "ebms2", "sync_reply": "mshSignalsOnly"}
         known = json.loads(Path(signers[0]).read_text())
         if known:
             profile["signatures"] = "receipts"
-            services.credential_issue(party=partner, kind=signing, certificate=known["partner"])
-            services.credential_store_outbound(party=partner, kind=signing, secret=known["own"])
+            profile["encryption"] = known.get("encryption", "none")
+            for kind in (CredentialKind.SIGNING, CredentialKind.ENCRYPTION):
+                services.credential_issue(party=partner, kind=kind, certificate=known["partner"])
+                services.credential_store_outbound(party=partner, kind=kind, secret=known["own"])
     folder = "/ebms2/" if signers else EBXML
-    services.credential_issue(party=partner, kind=basic, username=partner_name, secret=SECRET)
-    services.credential_store_outbound(party=partner, kind=basic, username=own_name, secret=SECRET)
+    services.credential_issue(party=partner, kind=CredentialKind.BASIC, username=partner_name, secret=SECRET)
+    services.credential_store_outbound(party=partner, kind=CredentialKind.BASIC, username=own_name, secret=SECRET)
 
     def agreement(number: int, address: str, **terms: object) -> Agreement:
         made = services.agreement_create(

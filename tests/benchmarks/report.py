@@ -87,7 +87,7 @@ def _tables(raw: Figures, found: Figures) -> list[tuple[str, list[str], list[lis
     if found["streams"]:
         tables.append(_streams(found["streams"]))
     if found["signed"]:
-        rows = [_costs(_WHO[row["who"], row["signed"]], row) for row in found["signed"]]
+        rows = [_costs(f"{_WHO[row['who']]}, {row['protection']}", row) for row in found["signed"]]
         tables.append(("ebXML Messaging 2.0 beside AS2: acknowledged in the response", columns, rows))
     if found["applications"]:
         tables.append(_applications(found["applications"]))
@@ -107,12 +107,7 @@ def _tables(raw: Figures, found: Figures) -> list[tuple[str, list[str], list[lis
     return tables
 
 
-_WHO = {
-    ("ours", False): "our hubs, ebXML 2.0, unsigned",
-    ("ours", True): "our hubs, ebXML 2.0, signed",
-    ("peer", False): "django-pyas2, AS2, unsigned",
-    ("peer", True): "django-pyas2, AS2, signed",
-}
+_WHO = {"ours": "our hubs, ebXML 2.0", "peer": "django-pyas2, AS2"}
 
 
 def _met(met: bool | None) -> str:

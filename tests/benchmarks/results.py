@@ -8,6 +8,7 @@ from typing import Any
 
 from tests.benchmarks.arena import RECEIVER, SENDER
 from tests.benchmarks.circuit import lost
+from tests.benchmarks.signed import PROTECTIONS
 
 Run = Mapping[str, Any]
 GOAL_PAIRS = 100
@@ -63,10 +64,10 @@ def summarise(raw: Run) -> dict[str, Any]:
         ],
         "streams": _streams(raw["streams"]),
         "signed": [
-            {"who": who, "signed": signed, **_common(runs, "first_transmission_to_ack")}
+            {"who": who, "protection": protection, **_common(runs, "first_transmission_to_ack")}
             for who in ("ours", "peer")
-            for signed in (False, True)
-            if (runs := [run for run in raw["signed"] if (run["who"], run["signed"]) == (who, signed)])
+            for protection in PROTECTIONS
+            if (runs := [run for run in raw["signed"] if (run["who"], run["protection"]) == (who, protection)])
         ],
         "machines": [
             {"machines": count, **_common(runs, "first_transmission_to_ack")}

@@ -1,7 +1,8 @@
-"""What signatures cost: ebXML Messaging 2.0 between our hubs and AS2 between the peer's parties, unsigned and signed.
+"""What signatures and encryption cost: ebXML Messaging 2.0 between our hubs and AS2 between the peer's parties.
 
 In the same run, one after the other, on the same servers. Signed: RSA with 2,048 bits and SHA-256, of every message and
-of every acknowledgement or receipt, which come in the HTTP response.
+of every acknowledgement or receipt, which come in the HTTP response. Encrypted: that too, and the document with AES-128
+for the same key.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from tests.benchmarks.hub_runs import Window
 PAIRS = 10
 SENDERS = 4
 PASSWORD = b"bench"
+PROTECTIONS = ("unsigned", "signed", "encrypted")
 
 
 @dataclass(frozen=True)
@@ -71,23 +73,31 @@ def run(
     """Measures each of them; the peer only where it is installed (`environment`)."""
     signers = {side: signer(side) for side in (SENDER, RECEIVER)}
     for number in range(1, rounds + 1):
-        for signed in (False, True):
+        for protection in PROTECTIONS:
             for who, measure in (("ours", _ours), ("peer", _peer)):
                 if who == "peer" and environment is None:
                     continue
-                found = measure(servers, var, window, environment, signers if signed else {}, say)
-                words = "signed" if signed else "unsigned"
-                say(f"round {number} of {rounds}: {who}, {words}: {found['messages_per_second']} messages/s")
-                yield {**found, "who": who, "signed": signed}
+                known = {} if protection == "unsigned" else signers
+                found = measure(servers, var, window, environment, known, protection == "encrypted", say)
+                say(f"round {number} of {rounds}: {who}, {protection}: {found['messages_per_second']} messages/s")
+                yield {**found, "who": who, "protection": protection}
 
 
 def _ours(
-    servers: Servers, var: Path, window: Window, environment: Path | None, signers: dict[str, Signer], say: Say
+    servers: Servers,
+    var: Path,
+    window: Window,
+    environment: Path | None,
+    signers: dict[str, Signer],
+    encrypted: bool,
+    say: Say,
 ) -> dict[str, Any]:
     folder = var / "signers"
     folder.mkdir(parents=True, exist_ok=True)
     for side, other in ((SENDER, RECEIVER), (RECEIVER, SENDER)):
-        known = {"own": signers[side].pem, "partner": signers[other].public} if signers else {}
+        known: dict[str, Any] = {"own": signers[side].pem, "partner": signers[other].public} if signers else {}
+        if encrypted:
+            known["encryption"] = "smime-aes128"
         (folder / f"{side}.json").write_text(json.dumps(known))
     hubs = arena.build(servers, var, PAIRS, say, ebms2=folder)
     with hubs.running() as roots:
@@ -96,11 +106,17 @@ def _ours(
 
 
 def _peer(
-    servers: Servers, var: Path, window: Window, environment: Path | None, signers: dict[str, Signer], say: Say
+    servers: Servers,
+    var: Path,
+    window: Window,
+    environment: Path | None,
+    signers: dict[str, Signer],
+    encrypted: bool,
+    say: Say,
 ) -> dict[str, Any]:
     assert environment is not None
     keys = {side: (one.pkcs12, one.public) for side, one in signers.items()}
-    other = peer.build(servers, environment, var, say, keys=keys)
+    other = peer.build(servers, environment, var, say, keys=keys, encrypted=encrypted)
     with other.running() as roots:
         found = peer.steady(other, servers, roots, senders=SENDERS, window=window)
     return {**found, "first_transmission_to_ack": found["message"]}

@@ -155,14 +155,19 @@ def test_a_stream_is_held_against_one_message_at_a_time() -> None:
 
 def test_signatures_are_measured_beside_the_peers() -> None:
     runs = [
-        {**steady(10, 160.0, 8.0), "who": "ours", "signed": False},
-        {**steady(10, 40.0, 20.0), "who": "ours", "signed": True},
-        {**peer_run(4, 36.0), "who": "peer", "signed": False},
-        {**peer_run(4, 12.0), "who": "peer", "signed": True, "states": {"S": 9, "E": 1}},
+        {**steady(10, 160.0, 8.0), "who": "ours", "protection": "unsigned"},
+        {**steady(10, 40.0, 20.0), "who": "ours", "protection": "signed"},
+        {**peer_run(4, 36.0), "who": "peer", "protection": "unsigned"},
+        {**peer_run(4, 12.0), "who": "peer", "protection": "signed", "states": {"S": 9, "E": 1}},
     ]
     found = results.summarise(raw([], [], signed=runs))
-    speeds = [(row["who"], row["signed"], row["messages_per_second"]["median"]) for row in found["signed"]]
-    assert speeds == [("ours", False, 160.0), ("ours", True, 40.0), ("peer", False, 36.0), ("peer", True, 12.0)]
+    speeds = [(row["who"], row["protection"], row["messages_per_second"]["median"]) for row in found["signed"]]
+    assert speeds == [
+        ("ours", "unsigned", 160.0),
+        ("ours", "signed", 40.0),
+        ("peer", "unsigned", 36.0),
+        ("peer", "signed", 12.0),
+    ]
     assert "our hubs, ebXML 2.0, signed" in report.table(raw([], [], signed=runs), found)
     assert found["faults"] == ["the peer with 4 senders failed 1 messages: "]
 

@@ -11,6 +11,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime
+from functools import lru_cache
 
 from cryptography import x509
 from cryptography.exceptions import UnsupportedAlgorithm
@@ -104,7 +105,9 @@ def _own(terms: Terms, now: datetime) -> list[_Own]:
     return own
 
 
+@lru_cache(maxsize=64)
 def _key(pem: str) -> _Own:
+    """To read a key takes a hundred times as long as to decrypt with it, so those that are in use are kept."""
     key = load_pem_private_key(pem.encode(), password=None)
     assert isinstance(key, RSAPrivateKey), "checked when it was stored"
     return x509.load_pem_x509_certificate(pem.encode()), key

@@ -1,10 +1,11 @@
 """Makes the tables of one party, and the other party as its partner, with a synchronous receipt (MDN).
 
-Unsigned, unless there is a key for each side.
+Unsigned, unless there is a key for each side; encrypted too with the argument "encrypted".
 """
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import django
@@ -27,13 +28,15 @@ def main() -> None:
     if (keys / f"{own}.p12").exists():
         key = PrivateKey(name=f"{own}.p12", key=(keys / f"{own}.p12").read_bytes(), key_pass="bench")
         key.save()
-        organization.signature_key = key
+        organization.signature_key = organization.encryption_key = key
         organization.save()
         certificate = PublicCertificate(
             name=f"{other}.pem", certificate=(keys / f"{other}.pem").read_bytes(), verify_cert=False
         )
         certificate.save()
         more = {"signature": "sha256", "signature_cert": certificate, "mdn_sign": "sha256"}
+        if sys.argv[1:] == ["encrypted"]:
+            more |= {"encryption": "aes_128_cbc", "encryption_cert": certificate}
     Partner.objects.create(
         name=other,
         as2_name=NAMES[other],
