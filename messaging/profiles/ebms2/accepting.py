@@ -80,6 +80,7 @@ def accept(items: Sequence[Item]) -> list[Answer]:
         ours = answering.targets(name for item in items for name in answered.references(item.envelope))
         batch = Batch.of_group(items, ours, Profile.EBMS2, seat)
         said = Said(batch.now, batch.pairs, _locked(ours))
+        answered.read_frames(message for found in said.messages.values() for message in found)
         ordered = {_conversation(item) for item in items if item.pair_id is not None and _has_order(item)}
         _look_up_conversations(ordered, batch)
         outcomes = []

@@ -19,7 +19,7 @@ from messaging.engine.pairs import stop
 from messaging.entrance.refusals import Arrival
 from messaging.journal import incidents
 from messaging.models import Event, Message, Pair, Signal
-from messaging.models.bulk import bulk_insert
+from messaging.models.bulk import bulk_insert, read
 from messaging.profiles.acknowledging import Item
 from messaging.profiles.ebms2 import ordering, signed
 from messaging.profiles.ebxml.answering import cause_of, row
@@ -61,6 +61,19 @@ def references(envelope: Envelope) -> Iterable[str]:
     yield from (one.ref_to_message_id for one in envelope.ebms.acknowledgments)
     if envelope.ebms.errors:
         yield envelope.ref_to_message_id
+
+
+def read_frames(messages: Iterable[Message]) -> None:
+    """Reads what signed acknowledgements of these messages are compared with: of all but large ones at once."""
+    wanted = {message.pk: message for message in messages if _terms(message).signatures == Signatures.RECEIPTS}
+    if not wanted:
+        return
+    for found in read(Message, _FRAMES, [list(wanted), _AT_ONCE]):
+        wanted[found.pk].wire_frame = found.wire_frame
+
+
+_AT_ONCE = 256 * 1024  # octets of one frame; those of an encrypted message have its documents in them
+_FRAMES = "SELECT id, wire_frame FROM messaging_message WHERE id = ANY(%s) AND octet_length(wire_frame) <= %s"
 
 
 def take(item: Item, said: Said) -> None:

@@ -236,6 +236,9 @@ def record(
     messages = Message.of_ids((job.message_id for job, _ in outcomes if job.message_id), lock=True)
     changed: dict[uuid.UUID, str] = {}
     touched: dict[uuid.UUID, Pair] = {}
+    answered.read_frames(
+        messages[job.message_id] for job, receipt in outcomes if receipt.response and job.message_id in messages
+    )
     for job, receipt in outcomes:
         message = messages.get(job.message_id) if job.message_id else None
         if message is None:

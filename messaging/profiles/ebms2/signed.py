@@ -142,6 +142,7 @@ def why_no_receipt(item: Item, said: Acknowledgment, sent: Sequence[Digest]) -> 
 
 def digests_sent(frame: Sequence[bytes]) -> tuple[Digest, ...]:
     """What the signature of a message of ours covers, of the octets around its payloads."""
-    end = b"Envelope>"
-    document = frame[0][frame[0].index(b"<?xml") : frame[0].rindex(end) + len(end)]
+    # Within the envelope ">" of a text is "&gt;". Behind it may be the name of a file, which says anything.
+    begin, end = frame[0].index(b"<?xml"), b"Envelope>"
+    document = frame[0][begin : frame[0].index(end, begin) + len(end)]
     return ebms2.digests_of(document)

@@ -14,9 +14,10 @@ from cryptography.hazmat.primitives.serialization import Encoding
 
 from messaging.choices import Direction, MessageState, SignalKind, SignalState
 from messaging.entrance.refusals import Arrival
+from messaging.messages.services.submitting import NewPayload, message_submit
 from messaging.models import Incident, Message, Rejection, Signal
 from messaging.pairs.services.operating import pair_resume
-from messaging.profiles.ebms2 import signatures
+from messaging.profiles.ebms2 import answered, signatures
 from messaging.protocol.codecs import ebms2
 from messaging.protocol.envelope import Acknowledgment, AckRequest, Actor, DocumentReference, Envelope, PayloadPart
 from partners import registry, selectors, services
@@ -28,7 +29,7 @@ from rmhub.clock import frozen
 from rmhub.roles import Role
 from tests.messaging.api.client import Api, make_token, make_user
 from tests.messaging.console.scenes import browser
-from tests.messaging.factories import link, submit, work
+from tests.messaging.factories import ACTION, ORDER, SERVICE, link, submit, work
 from tests.messaging.profiles.ebms2 import test_sending
 from tests.messaging.profiles.ebms2.partner import RELIABLE, Ebms2Side, decoded, ebms2_side, responding
 from tests.messaging.profiles.ebms2.signed import Signer, signer
@@ -122,6 +123,39 @@ def test_a_message_is_signed_and_its_signed_acknowledgement_proves_that_it_came(
     kept = Signal.objects.get(about=message)
     assert kept.state == SignalState.MATCHED
     assert kept.signed_by == x509.load_der_x509_certificate(signer("seller").certificate).fingerprint(SHA256()).hex()
+
+
+def test_a_name_of_a_file_takes_nothing_from_an_acknowledgement() -> None:
+    """The header of the first document follows the envelope, among the octets that are read for its signature."""
+    side = signing_side()
+    payloads = [NewPayload(ORDER, "application/xml", filename="the last </soap:Envelope>.xml")]
+    message = message_submit(agreement=side.terms.tpa_id, service=SERVICE, action=ACTION, payloads=payloads).message
+    with link() as wire:
+        work()
+    assert b"the last </soap:Envelope>" in wire.last.octets
+    side.bring(signed(side, receipt(wire.last)))
+    assert test_sending.state(message) == MessageState.DELIVERED
+
+
+def test_what_acknowledgements_are_compared_with_is_read_for_all_messages_at_once(
+    django_assert_num_queries: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    side = signing_side()
+    sent = [submit(side).pk for _ in range(3)]
+    with link():
+        work()
+
+    def frames() -> set[bytes]:
+        messages = Message.of_ids(sent).values()
+        answered.read_frames(messages)
+        return {bytes(message.wire_frame or b"") for message in messages}
+
+    with django_assert_num_queries(2):
+        small = frames()
+    monkeypatch.setattr(answered, "_AT_ONCE", 100)
+    with django_assert_num_queries(5):
+        assert frames() == small, "large ones come one by one, so that not all are in memory"
+    assert len(small) == 3
 
 
 def test_a_message_that_goes_out_again_has_the_same_signature() -> None:
