@@ -6,6 +6,7 @@ lacks and its answer cannot do without is "unknown": the agreement knows better,
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from datetime import datetime
 
@@ -120,9 +121,11 @@ def _listed(error: Defect | ErrorInfo) -> ErrorInfo:
 
 def _location(place: str) -> str:
     """Within the envelope an XPointer, else the part of the message with this Content-ID."""
-    if place.startswith("/"):
-        return f"xpointer({place})"
-    return f"cid:{escaped_reference(place)}"[: DEFAULT_LIMITS.identifier] if place else ""
+    said = f"xpointer({place})" if _WITHIN.fullmatch(place) else f"cid:{escaped_reference(place)}"
+    return said[: DEFAULT_LIMITS.identifier] if place else ""
+
+
+_WITHIN = re.compile(r"/Envelope(/[\w:@()\[\].-]+)*")
 
 
 def _answer(

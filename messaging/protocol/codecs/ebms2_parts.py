@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from datetime import datetime
 
@@ -252,8 +253,8 @@ def canonical(element: etree._Element) -> str:
     for child in element.iterchildren(tag=etree.Element):
         if any(len(part.nsmap) > _MOST_NAMES or len(part.attrib) > _MOST_NAMES for part in child.iter()):
             raise ValueError(f"more than {_MOST_NAMES} namespaces or attributes")
-        texts = [*child.itertext(), *(str(value) for part in child.iter() for value in part.attrib.values())]
-        prefixes = [name for name in child.nsmap if name and any(f"{name}:" in text for text in texts)]
+        texts = [*map(str, child.itertext()), *(str(value) for part in child.iter() for value in part.attrib.values())]
+        prefixes = [name for name in child.nsmap if name and any(_uses(name, text) for text in texts)]
         try:
             pieces.append(
                 etree.tostring(child, method="c14n", exclusive=True, inclusive_ns_prefixes=prefixes, with_tail=False)
@@ -261,6 +262,10 @@ def canonical(element: etree._Element) -> str:
         except etree.C14NError as error:
             raise ValueError(str(error)[:200]) from None
     return b"".join(pieces).decode()
+
+
+def _uses(prefix: str, text: str) -> bool:
+    return re.search(rf"(?<![\w.-]){re.escape(prefix)}:", text) is not None
 
 
 def errors(element: etree._Element, location: str, notes: Notes) -> tuple[ErrorInfo, ...]:

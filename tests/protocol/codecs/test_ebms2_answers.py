@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
+from lxml import etree
 
 from messaging.protocol.codecs.ebms2 import (
     SERVICE,
@@ -18,6 +19,7 @@ from messaging.protocol.codecs.ebms2 import (
     status_request,
     status_response,
 )
+from messaging.protocol.codecs.ebms2_parts import canonical
 from messaging.protocol.envelope import (
     Acknowledgment,
     AckRequest,
@@ -31,6 +33,7 @@ from messaging.protocol.envelope import (
     PartyId,
     Semantics,
     StatusReport,
+    Transform,
 )
 from messaging.protocol.errors import Defect, EncodeError, ErrorCode, Severity
 
@@ -237,3 +240,24 @@ def test_requests_may_be_answered_with_errors_and_answers_not() -> None:
     answers = (pong(request, message_id="7@seller", timestamp=RECEIVED), told, ERROR, ACKNOWLEDGEMENT)
     assert [may_answer_with_error(one) for one in (ORDER, request, asked)] == [True] * 3
     assert [may_answer_with_error(one) for one in answers] == [False] * 4
+
+
+@pytest.mark.parametrize("place", ["/" + "a" * 507, "/Envelope/" + "a" * 600, "/é ", "a" * 600], ids=len)
+def test_whatever_place_is_wrong_can_be_told(place: str) -> None:
+    """The Content-ID of a part may look like a place within the envelope."""
+    answer = error_message(ORDER, (Defect(ErrorCode.MIME_PROBLEM, "no", place),), message_id="1@x", timestamp=SENT)
+    assert_valid(document_of(answer))
+    assert decode(*entity_of(answer)).ebms == answer.ebms
+
+
+@pytest.mark.parametrize("prefix", ["SOAP", "MySOAP", "SOAP-ENV", "a.SOAP"])
+def test_the_xpath_of_a_reference_is_acknowledged_with_any_prefix(prefix: str) -> None:
+    xpath = (
+        f'<ds:Transform xmlns:ds="http://www.w3.org/2000/09/xmldsig#" xmlns:{prefix}="http://schemas.xmlsoap.org/soap/'
+        f'envelope/"><ds:XPath>not(ancestor-or-self::node()[@{prefix}:actor="n"])</ds:XPath></ds:Transform>'
+    )
+    transform = Transform("http://www.w3.org/TR/1999/REC-xpath-19991116", canonical(etree.fromstring(xpath)))
+    asked = replace(ORDER, ebms=replace(ebms(ORDER), ack_requests=(AckRequest(signed=True),)))
+    digests = (replace(DIGEST, transforms=(transform,)),)
+    answer = acknowledgement(asked, message_id="1@x", timestamp=SENT, received=RECEIVED, digests=digests)
+    assert decode(*entity_of(answer)).ebms == answer.ebms
