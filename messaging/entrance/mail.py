@@ -69,7 +69,7 @@ def take(mail: Mail, *, principal: Principal | None, remote_address: str, limits
         sentence = f"More than {limits.body} bytes."
         return Taken(refuse(arrival, 413, "body_too_large", sentence, principal=principal), sentence)
     if _is_ebms2(content_type, principal):
-        status = ebms2.receive(arrival, limits=limits, principal=principal).status
+        status = ebms2.receive(arrival, limits=limits, principal=principal, one_way=True).status
         return Taken(TOO_EARLY, "The way onward is closed now.") if status == 503 else Taken(status)
     return Taken(ebxml.receive(arrival, limits=limits, principal=principal))
 

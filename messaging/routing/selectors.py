@@ -129,8 +129,7 @@ def _of_waiting(terms: Terms) -> Iterator[Warning]:
         ).format(agreement=terms.tpa_id, time=duration(needed), others=named)
         yield Warning("mode", "confirm_through_too_slow", sentence)
     speaking = ((other, profile.of(other)) for other in registry.current().active() if other != terms)
-    others = [other.tpa_id for other, speaks in speaking if speaks.carries_documents and not speaks.numbered]
-    if others:
+    if any(one.carries_documents and not (one.numbered or one.acknowledged_singly) for _, one in speaking):
         sentence = _(
             "Streams and HTTP requests are acknowledged when they are stored here, whatever the route's mode is: "
             "nothing of them can be kept back."

@@ -28,12 +28,12 @@ from messaging.profiles.ebms2 import answered, signed
 from messaging.profiles.ebms2.answered import Said
 from messaging.profiles.ebms2.writing import HEADERS
 from messaging.profiles.ebxml import answering
-from messaging.profiles.ebxml.signals import host, outgoing
+from messaging.profiles.ebxml.signals import error_signal, host, outgoing
 from messaging.profiles.repeatable.repeating import MESSAGE_FIELDS
 from messaging.protocol.codecs import ebms2
 from messaging.protocol.ebms.acceptance import Conversation, Decision, Received, Verdict, decide, released
-from messaging.protocol.envelope import Ebms2, Envelope, ErrorInfo, Semantics
-from messaging.protocol.errors import Defect, Severity
+from messaging.protocol.envelope import Ebms2, ErrorInfo, Semantics
+from messaging.protocol.errors import Severity
 from partners import registry
 from partners.choices import Profile, SyncReply
 from partners.terms import Terms
@@ -312,15 +312,6 @@ def _acknowledgement(item: Item, message: Message | None, batch: Acknowledging) 
         pair_id=item.pair_id,
         about=message,
     )
-
-
-def error_signal(
-    envelope: Envelope, error: ErrorInfo | Defect, terms: Terms, now: datetime, pair_id: uuid.UUID | None
-) -> Signal:
-    """An ErrorList about `envelope`, due now (4.2)."""
-    signal_id = uuid7()
-    answer = ebms2.error_message(envelope, (error,), message_id=f"err-{signal_id.hex}@{host(terms)}", timestamp=now)
-    return outgoing(SignalKind.ERROR, answer, ebms2.encode(answer), terms, now, signal_id=signal_id, pair_id=pair_id)
 
 
 def _say(item: Item, signal: Signal, batch: Batch) -> Answer:

@@ -22,7 +22,7 @@ from messaging.models import Signal
 from messaging.profile import of
 from messaging.profiles.acknowledging import Item
 from messaging.profiles.ebms2 import accepting, asking, awaited, encrypted, signed
-from messaging.profiles.ebxml.signals import host, outgoing
+from messaging.profiles.ebxml.signals import error_signal, host, outgoing
 from messaging.protocol.codecs import ebms2
 from messaging.protocol.envelope import Ebms2, Ebms2Kind, Envelope, Limits, MessageStatus, MessageType
 from messaging.protocol.errors import Defect, ErrorCode, NotAMessage
@@ -38,8 +38,11 @@ _HEADER = "/Envelope/Header/MessageHeader"
 _ANSWERS = (Ebms2Kind.STATUS_RESPONSE, Ebms2Kind.PONG)
 
 
-def receive(arrival: Arrival, *, limits: Limits, principal: Principal) -> Answer:
+def receive(arrival: Arrival, *, limits: Limits, principal: Principal, one_way: bool = False) -> Answer:
     """Takes one message or signal of this partner. Returns the HTTP status to answer with, and what goes with it.
+
+    `one_way`: it came by mail or in a response, so that nothing can go back with the answer: whatever its SyncReply
+    asks for, signals are messages of their own.
 
     200 with a signal, 204: stored, recognised or refused with an error message, and committed. 400: not a message.
     403: a partner without any agreement. 413: larger than the agreement allows. Whatever it returns but these two,
@@ -49,8 +52,10 @@ def receive(arrival: Arrival, *, limits: Limits, principal: Principal) -> Answer
         envelope = ebms2.decode(arrival.content_type, arrival.body, limits)
     except NotAMessage as error:
         return Answer(refuse(arrival, 400, error.reason, error.detail, principal=principal))
-    ebms = envelope.ebms
-    assert ebms is not None
+    ebms = _ebms(envelope)
+    if one_way:
+        ebms = replace(ebms, sync_reply=False)
+        envelope = replace(envelope, ebms=ebms)
     if ebms.kind is not Ebms2Kind.BUSINESS and not isinstance(arrival.body, bytes):
         detail = f"{len(arrival.body)} bytes; signals are small."
         return _refuse(arrival, 413, "message_too_large", detail, principal, envelope)
@@ -97,8 +102,9 @@ def receive(arrival: Arrival, *, limits: Limits, principal: Principal) -> Answer
     )
     item = signed.looked_at(replace(item, envelope=envelope), came, limits, now)
     defects = (*unread, *signed.defects(item), *envelope.defects)
-    if road is None:
-        defects = (*defects, *outside_agreement(envelope, terms))
+    # What goes elsewhere has parties and a service of other agreements; its acknowledgement is ours.
+    outside = outside_agreement(envelope, terms) if road is None else _unagreed_receipt(envelope, terms)
+    defects = (*defects, *outside)
     item = replace(item, envelope=replace(envelope, defects=defects), pair_id=pairs.inbound_pair_id(terms), road=road)
     if item.envelope.fault is None:
         keep_large(part.content for part in envelope.payloads)
@@ -110,7 +116,7 @@ def receive(arrival: Arrival, *, limits: Limits, principal: Principal) -> Answer
 
 def take_response(arrival: Arrival, principal: Principal, limits: Limits) -> None:
     """Takes the partner's message that came in the response to one of ours. What it asks for goes by itself."""
-    receive(arrival, limits=limits, principal=principal)
+    receive(arrival, limits=limits, principal=principal, one_way=True)
 
 
 def _submit(item: Item) -> Answer:
@@ -143,10 +149,7 @@ def _terms(envelope: Envelope, principal: Principal) -> tuple[Terms | None, str]
 
 def outside_agreement(envelope: Envelope, terms: Terms) -> list[Defect]:
     """What a readable message breaks of its agreement; each earns an error (4.2.3.4)."""
-    found: list[Defect] = []
-    if terms.signatures != Signatures.RECEIPTS and any(request.signed for request in _ebms(envelope).ack_requests):
-        text = f"signed acknowledgements are not of agreement {terms.tpa_id}"
-        found.append(Defect(ErrorCode.NOT_SUPPORTED, text, "/Envelope/Header/AckRequested"))
+    found = _unagreed_receipt(envelope, terms)
     sides = (
         ("From", envelope.from_parties, terms.partner_identifiers),
         ("To", envelope.to_parties, terms.own_identifiers),
@@ -167,6 +170,13 @@ def outside_agreement(envelope: Envelope, terms: Terms) -> list[Defect]:
     return found
 
 
+def _unagreed_receipt(envelope: Envelope, terms: Terms) -> list[Defect]:
+    if terms.signatures == Signatures.RECEIPTS or not any(one.signed for one in _ebms(envelope).ack_requests):
+        return []
+    text = f"signed acknowledgements are not of agreement {terms.tpa_id}"
+    return [Defect(ErrorCode.NOT_SUPPORTED, text, "/Envelope/Header/AckRequested")]
+
+
 def _unknown_agreement(arrival: Arrival, envelope: Envelope, principal: Principal, foreign: str) -> Answer:
     """A partner of ours names an agreement that is not in force: it is told so where another agreement says."""
     reason = "wrong_partner" if foreign else "unknown_agreement"
@@ -177,7 +187,7 @@ def _unknown_agreement(arrival: Arrival, envelope: Envelope, principal: Principa
         return _refuse(arrival, 403, reason, foreign or detail, principal, envelope)
     _refuse(arrival, 204, reason, foreign or detail, principal, envelope)
     defect = Defect(ErrorCode.VALUE_NOT_RECOGNIZED, detail, f"{_HEADER}/CPAId")
-    signal = accepting.error_signal(envelope, defect, speaking[0], clock.now(), None)
+    signal = error_signal(envelope, defect, speaking[0], clock.now(), None)
     return _told(envelope, signal)
 
 
@@ -186,7 +196,7 @@ def _service(item: Item, terms: Terms) -> Answer:
     fault = item.envelope.fault or next(iter(_of_parties(item.envelope, terms)), None)
     now = clock.now()
     if fault is not None:
-        return _told(item.envelope, accepting.error_signal(item.envelope, fault, terms, now, None))
+        return _told(item.envelope, error_signal(item.envelope, fault, terms, now, None))
     signal_id = uuid7()
     make, kind = _SERVICES[_ebms(item.envelope).kind]
     answer = make(item, f"{kind}-{signal_id.hex}@{host(terms)}")

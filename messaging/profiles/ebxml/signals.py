@@ -1,4 +1,4 @@
-"""Signals of ours, encoded once and due at once; and the Error messages of spec 1 among them (wire-ebxml 1.9)."""
+"""Signals of ours, encoded once and due at once; and Error messages among them (wire-ebxml 1.9; ebXML 2.0, 4.2)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from datetime import datetime
 from messaging.choices import Direction, SignalKind, SignalState
 from messaging.engine.snapshots import writer_options
 from messaging.models import Message, Signal
-from messaging.protocol.codecs import ebxml
+from messaging.protocol.codecs import ebms2, ebxml
 from messaging.protocol.envelope import Envelope, ErrorInfo, Wire
 from messaging.protocol.errors import Defect
 from partners.addresses import host_of
@@ -19,17 +19,22 @@ from rmhub.ids import uuid7
 def error_signal(
     envelope: Envelope, error: ErrorInfo | Defect, terms: Terms, now: datetime, pair_id: uuid.UUID | None
 ) -> Signal:
-    """An Error message about `envelope`, due now, to the error address that the agreement has for the partner."""
+    """An Error message about `envelope`, in its version, due now; in 0-080 with the addresses for errors."""
     signal_id = uuid7()
-    answer = ebxml.error_message(
-        envelope,
-        error,
-        message_id=f"err-{signal_id.hex}@{host(terms)}",
-        timestamp=now,
-        error_uri=terms.own_error_uri,
-        target_uri=terms.partner_error_uri,
-    )
-    wire = ebxml.encode(answer, writer_options(terms))
+    message_id = f"err-{signal_id.hex}@{host(terms)}"
+    if envelope.ebms is not None:
+        answer = ebms2.error_message(envelope, (error,), message_id=message_id, timestamp=now)
+        wire = ebms2.encode(answer)
+    else:
+        answer = ebxml.error_message(
+            envelope,
+            error,
+            message_id=message_id,
+            timestamp=now,
+            error_uri=terms.own_error_uri,
+            target_uri=terms.partner_error_uri,
+        )
+        wire = ebxml.encode(answer, writer_options(terms))
     return outgoing(SignalKind.ERROR, answer, wire, terms, now, signal_id=signal_id, pair_id=pair_id)
 
 

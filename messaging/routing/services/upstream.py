@@ -25,8 +25,7 @@ from messaging.models import Circuit, Message, Pair, Route, Signal
 from messaging.models.bulk import bulk_insert, read
 from messaging.profiles.ebxml.signals import error_signal
 from messaging.profiles.stream import receipts
-from messaging.protocol.codecs import ebxml
-from messaging.protocol.envelope import Envelope, ErrorInfo, Limits
+from messaging.protocol.envelope import Envelope, ErrorInfo
 from messaging.protocol.errors import ErrorCode, NotAMessage, Severity
 from messaging.protocol.pair_state import Flow, Gate
 from messaging.storage import PayloadMissing
@@ -117,8 +116,10 @@ def answer_copies(
             continue
         error = _why_not(message, pairs.get(message.pair_id), shut, now)
         if error is not None and signal.about_id in copies:
-            made.append(_about(copies[signal.about_id], signal, error, now))
-            signal.owed = 0
+            said = _about(copies[signal.about_id], signal, error, now)
+            if said:
+                made += said
+                signal.owed = 0
     return made
 
 
@@ -208,13 +209,16 @@ def _dropped(came: uuid.UUID, state: str, now: datetime) -> None:
 
 
 def _tell(held: Collection[Signal], error: ErrorInfo, now: datetime) -> None:
-    made = []
+    made: list[Signal] = []
+    told: list[uuid.UUID] = []
     for signal in held:
         envelope = _received(signal)
-        if envelope is not None:
-            made.append(_about(envelope, signal, error, now))
+        said = _about(envelope, signal, error, now) if envelope is not None else []
+        if said:
+            made += said
+            told.append(signal.pk)
     if made:
-        Signal.objects.filter(pk__in=[signal.pk for signal in held]).update(owed=0)
+        Signal.objects.filter(pk__in=told).update(owed=0)
         bulk_insert(made)
         dispatch.wake_on_commit(dispatch.SEND)
 
@@ -224,15 +228,20 @@ def _received(signal: Signal) -> Envelope | None:
     assert signal.about_id is not None
     try:
         message, body = preparing.received(signal.about_id)
-        return ebxml.decode(message.content_type, body, Limits(body=len(body)))
+        came = profile.of(registry.current().version(message.agreement_version_id))
+        envelope = came.decode(message.content_type, body)
+        return envelope if isinstance(envelope, Envelope) else None
     except (PayloadMissing, NotAMessage):
         log.exception("a received message cannot be read", extra={"action": "hop_before_not_told"})
         return None
 
 
-def _about(envelope: Envelope, held: Signal, error: ErrorInfo, now: datetime) -> Signal:
+def _about(envelope: Envelope, held: Signal, error: ErrorInfo, now: datetime) -> list[Signal]:
+    """What the previous hop is told; nothing of a trouble that passes, for which ebXML 2.0 has no words."""
+    if envelope.ebms is not None and error.severity is Severity.TRANSIENT:
+        return []
     assert held.agreement_version_id is not None
     terms = registry.current().version(held.agreement_version_id)
     made = error_signal(envelope, error, terms, now, held.pair_id)
     made.about_id = held.about_id
-    return made
+    return [made]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 
@@ -16,12 +17,14 @@ from messaging.pairs.services import operating
 from messaging.profiles.repeatable import exchanging, replies
 from messaging.profiles.repeatable.reading import Request
 from messaging.protocol.codecs import ebxml, stream
+from messaging.protocol.envelope import PartyId
 from messaging.protocol.errors import ErrorCode
 from messaging.transports import Parcel
 from partners import registry, services
 from partners.choices import FOR_MESSAGES
 from partners.terms import Presented
 from rmhub.clock import FrozenClock
+from tests.messaging.profiles.ebms2.partner import RELIABLE, Ebms2Side
 from tests.messaging.profiles.ebms2.signed import signer
 from tests.messaging.profiles.ebms2.test_signed import pem
 from tests.messaging.profiles.repeatable.callers import T, remembering_since
@@ -287,6 +290,64 @@ def test_the_final_receipt_of_a_stream_waits_for_the_next_hop(
         assert states(net["A"]) == ["failed" if given_up else "delivered"]
         with net["C"] as c:
             assert [received.message_id for received in c.received()] == [message.message_id][given_up:]
+
+
+@pytest.mark.parametrize("given_up", [False, True], ids=["delivered", "given up"])
+def test_who_came_by_ebxml_2_waits_for_the_next_hop_too(time: FrozenClock, given_up: bool) -> None:
+    """A route that confirms through. ebXML 2.0 has no words for a trouble that passes: its copies are not answered."""
+    at_a, at_b = uri("A", "ebms2/msh"), uri("B", "ebms2/msh")
+    with network("ABC") as net:
+        with net["A"] as a:
+            terms = {"retries": 20, "retry_interval": 60}
+            a.agrees("C", "tpa:A-C", hop="B", profile="ebms2", ours=at_a, theirs=at_b, **terms)
+        with net["B"] as b:
+            b.agrees("A", "tpa:B-A", profile="ebms2", ours=at_b, theirs=at_a)
+            onward = b.agrees("C", "tpa:B-C", retries=1, transport_retries=1, timeout=30, retry_interval=30)
+            b.routes_to("C", onward, mode="confirm_through")
+        with net["C"] as c:
+            c.agrees("A", "tpa:A-C", hop="B")
+        join(net["A"], net["B"])
+        join(net["B"], net["C"])
+        net.down = {"C"}
+        with net["A"]:
+            message = submit(b"<Order/>")
+        for _ in range(6):
+            net.work()
+            time.move(61)
+        assert states(net["B"]) == ["failed"]
+        assert states(net["A"])[0] in ("awaiting_ack", "retrying")
+        assert net.between("B", "A") == []
+        with net["B"] as b:
+            assert Signal.objects.get().state == "held"
+            assert b.received()[0].copies >= 3
+            pair_id = b.outbound("tpa:B-C").pk
+            if given_up:
+                operating.pair_skip_head(pair_id=pair_id, actor=WHO, reason=WHY)
+            else:
+                operating.pair_resume(pair_id=pair_id, actor=WHO, reason=WHY)
+        net.down = set()
+        for _ in range(3):
+            net.work()
+            time.move(61)
+        assert states(net["A"]) == ["failed" if given_up else "delivered"]
+        with net["C"] as c:
+            assert [received.message_id for received in c.received()] == [message.message_id][given_up:]
+
+
+def test_a_signed_acknowledgement_that_is_not_agreed_is_refused_at_the_door(time: FrozenClock) -> None:
+    with network("ABC") as net, net["B"] as b:
+        b.agrees("A", "tpa:B-A", profile="ebms2", ours=uri("B", "ebms2/msh"), theirs=uri("A", "ebms2/msh"))
+        b.routes_to("C", b.agrees("C", "tpa:B-C"))
+        known, password = make_credential(b.knows("A"))
+        registry.reset()
+        side = Ebms2Side(b.terms("tpa:B-A"), Presented(authorization=basic(known.username, password)))
+        asks = replace(RELIABLE, ack_requests=(side.signed(),))
+        for_c = {"to_parties": (PartyId("C-1", "DUNS"),), "agreement_id": "tpa:A-C"}
+        assert side.bring(side.envelope("m1", ebms=asks, **for_c)).status == 204
+        assert Signal.objects.get().error_code == ErrorCode.NOT_SUPPORTED
+        assert not Message.objects.exists()
+        assert side.bring(side.envelope("m2", **for_c)).status == 204
+        assert {message.message_id for message in Message.objects.all()} == {"m2"}
 
 
 def test_a_message_that_requests_cannot_carry_is_refused_at_the_door(time: FrozenClock) -> None:

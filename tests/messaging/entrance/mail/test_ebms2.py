@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from messaging.models import Message, Payload
@@ -10,7 +12,7 @@ from tests.messaging.entrance.mail.partners import client, mail_of, mail_partner
 from tests.messaging.entrance.mail.servers import entrance_running, relaying
 from tests.messaging.entrance.mail.test_entrance import arrived
 from tests.messaging.factories import ORDER, submit, work
-from tests.messaging.profiles.ebms2.partner import Ebms2Side, decoded
+from tests.messaging.profiles.ebms2.partner import RELIABLE, Ebms2Side, decoded
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("one_connection")]
 
@@ -24,7 +26,9 @@ def test_messages_and_acknowledgements_go_and_come_by_mail() -> None:
         sent = arrived(relay.last())
         assert decoded(sent).payloads[0].content == ORDER
         with entrance_running(options()) as running, client(running) as other:
-            assert other.transaction(mail_of(partner.business("theirs")))[0] == 250
+            # A response is what it asks for, and a mail has none.
+            asks = replace(RELIABLE, sync_reply=True)
+            assert other.transaction(mail_of(partner.business("theirs", ebms=asks)))[0] == 250
             assert other.transaction(mail_of(partner.arrival(partner.acknowledging(sent))))[0] == 250
         work()
     acknowledged = decoded(arrived(relay.last())).ebms

@@ -125,13 +125,20 @@ def test_nobody_waits_for_what_was_refused_or_without_a_seat(clock: FrozenClock)
 # ---- when we ask
 
 
-def test_the_response_to_ours_is_taken_like_any_message_with_what_it_acknowledges(clock: FrozenClock) -> None:
+@pytest.mark.parametrize("asks", [False, True], ids=["plain", "SyncReply"])
+def test_the_response_to_ours_is_taken_like_any_message_with_what_it_acknowledges(
+    asks: bool, clock: FrozenClock
+) -> None:
+    """Its SyncReply, which many write into all messages of an agreement, asks for what no response can have."""
     side = ebms2_side(sync_reply=BOTH)
     message = submit(side)
-    with link(lambda parcel: response_to(side, parcel)) as wire:
+    with (
+        application(lambda: pytest.fail("nobody waits for it")),
+        link(lambda parcel: response_to(side, parcel, sync_reply=asks)) as wire,
+    ):
         work()
-    asks = decoded(wire.parcels[0]).ebms
-    assert asks is not None and asks.sync_reply
+    asked = decoded(wire.parcels[0]).ebms
+    assert asked is not None and asked.sync_reply
     came = Message.objects.get(direction=Direction.IN)
     assert (came.ref_to_message_id, came.state) == (message.message_id, MessageState.RECEIVED)
     message.refresh_from_db()
@@ -184,7 +191,7 @@ def test_both_hubs_understand_each_other() -> None:
     assert Signal.objects.get(direction=Direction.OUT).state == SignalState.SENT
 
 
-def response_to(side: Ebms2Side, parcel: Parcel, **changes: Any) -> Receipt:
+def response_to(side: Ebms2Side, parcel: Parcel, sync_reply: bool = False, **changes: Any) -> Receipt:
     """The partner's application answers at once."""
     asked = decoded(parcel)
     if asked.ebms is None or asked.ebms.kind.value != "Business":
@@ -192,7 +199,7 @@ def response_to(side: Ebms2Side, parcel: Parcel, **changes: Any) -> Receipt:
     said = Acknowledgment(asked.message_id, clock.now())
     envelope = side.envelope(
         "r1@partner.example",
-        ebms=replace(RELIABLE, acknowledgments=(said,)),
+        ebms=replace(RELIABLE, acknowledgments=(said,), sync_reply=sync_reply),
         **{"ref_to_message_id": asked.message_id, "conversation_id": asked.conversation_id, **changes},
     )
     wire = ebms2.encode(envelope)
