@@ -13,8 +13,8 @@ from datetime import datetime
 
 from django.db import transaction
 
-from messaging import storage
-from messaging.choices import MessageState
+from messaging import profile, storage
+from messaging.choices import MessageState, SignalKind
 from messaging.engine.pairs import stop
 from messaging.entrance.refusals import Arrival
 from messaging.journal import incidents
@@ -96,7 +96,24 @@ def take(item: Item, said: Said) -> None:
         if not ignored and message is not None and pair is not None:
             said.written += _apply(message, pair, word, said.now)
             said.moved[message.pk] = message
-        said.signals.append(row(item, message, pair, ignored, said.now))
+        said.signals.append(_kept(item, row(item, message, pair, ignored, said.now), message_id, word))
+
+
+def _kept(item: Item, signal: Signal, message_id: str, word: ErrorInfo | Acknowledgment) -> Signal:
+    """The row of one word: a message may say several. Of a business message it holds what was signed, without the
+    documents, which are that message's own.
+    """
+    signal.ref_to_message_id = message_id
+    error = word if isinstance(word, ErrorInfo) else None
+    signal.kind = SignalKind.ACKNOWLEDGEMENT if error is None else SignalKind.ERROR
+    signal.error_code = str(error.code)[:60] if error else ""
+    signal.error_severity = str(error.severity) if error else ""
+    signal.error_description = error.description[:2000] if error else ""
+    assert item.envelope.ebms is not None
+    if item.envelope.ebms.kind is Ebms2Kind.BUSINESS and item.envelope.message_type is MessageType.NORMAL:
+        signal.content_type = "text/xml"
+        signal.body = ebms2.soap_of(item.content_type, item.body, Limits(body=len(item.body)))
+    return signal
 
 
 def _proven(item: Item, message: Message, pair: Pair, word: ErrorInfo | Acknowledgment, said: Said) -> tuple[Item, str]:
@@ -106,7 +123,8 @@ def _proven(item: Item, message: Message, pair: Pair, word: ErrorInfo | Acknowle
     terms = _terms(message)
     if isinstance(word, ErrorInfo) or terms.signatures != Signatures.RECEIPTS:
         return item, ""
-    item = signed.looked_at(replace(item, terms=terms), (), Limits(body=len(item.body)), said.now)
+    if item.terms is not terms or not (item.signed_by or item.unsigned):  # a business message was looked at before
+        item = signed.looked_at(replace(item, terms=terms), (), Limits(body=len(item.body)), said.now)
     assert message.wire_frame is not None, "it was sent"
     why = signed.why_no_receipt(item, word, signed.digests_sent(storage.unpack_frame(message.wire_frame)))
     if why:
@@ -123,6 +141,9 @@ def _why_ignored(item: Item, message: Message | None, pair: Pair | None, word: E
         return "names no message of ours"
     if pair.partner_id != item.principal.party_id:
         return "comes from another partner than the one that the message went to"
+    speaks = profile.of(_terms(message))
+    if not speaks.acknowledged_singly or not speaks.moves(message):
+        return "the message waits for no acknowledgement of ebXML 2.0"
     if message.state not in _OPEN:
         return f"the message is {message.get_state_display().lower()}"
     if isinstance(word, ErrorInfo) and word.severity is Severity.WARNING:
@@ -152,7 +173,8 @@ def _apply(message: Message, pair: Pair, word: ErrorInfo | Acknowledgment, now: 
 def entity_of(receipt: Receipt) -> tuple[str, bytes]:
     """Content-Type and body of a response."""
     body = receipt.response.partition(b"\r\n\r\n")[2]
-    return next((value for name, value in receipt.headers if name.lower() == "content-type"), ""), body
+    content_type = next((value for name, value in receipt.headers if name.lower() == "content-type"), "")
+    return (content_type if content_type.isprintable() else ""), body
 
 
 Take = Callable[[Arrival, Principal, Limits], object]

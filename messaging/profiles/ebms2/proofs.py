@@ -34,26 +34,46 @@ def _proofs(message: Message, terms: Terms) -> Iterator[Proof]:
     theirs = message.direction == Direction.IN
     at = message.created_at if theirs else message.first_sent_at or message.created_at
     digests: tuple[Digest, ...] = ()
-    rows = list(Payload.objects.filter(message=message).order_by("number"))
     try:
-        octets = preparing.stored_octets(message, rows)
-        plain = [_document(row) for row in rows] if terms.encrypts else []
+        document, plain, came = _parts(message, terms)
     except storage.PayloadMissing as error:
         yield Proof(None, theirs=theirs, at=at, refused=str(error))
     else:
-        limits = Limits(body=len(octets))
-        document = ebms2.soap_of(message.content_type, octets, limits)
-        digests = ebms2.digests_of(document, limits)
-        came = ebms2.decode(message.content_type, octets, limits).payloads
-        yield _looked_at(None, document, plain or came, terms, theirs=theirs, at=at, encrypted=came)
+        digests = ebms2.digests_of(document, Limits(body=len(document)))
+        yield _looked_at(None, document, plain, terms, theirs=theirs, at=at, encrypted=came)
     for signal in Signal.objects.filter(about=message, kind=SignalKind.ACKNOWLEDGEMENT).order_by("id"):
         document = ebms2.soap_of(signal.content_type, bytes(signal.body), Limits(body=len(signal.body)))
         theirs = signal.direction == Direction.IN
-        found = _looked_at(signal, document, (), terms, theirs=theirs, at=signal.created_at, encrypted=())
+        try:
+            _, plain, came = _carrier(signal, terms) if theirs else (b"", (), ())
+        except storage.PayloadMissing as error:
+            yield Proof(signal, theirs=theirs, at=signal.created_at, refused=str(error))
+            continue
+        found = _looked_at(signal, document, plain, terms, theirs=theirs, at=signal.created_at, encrypted=came)
         if not found.refused and not _covers(document, message.message_id, digests):
             found = Proof(signal, theirs=theirs, at=signal.created_at, refused="It has other digests than the message.")
         if not found.refused or terms.signatures == Signatures.RECEIPTS:
             yield found
+
+
+_Parts = tuple[bytes, Sequence[PayloadPart], Sequence[PayloadPart]]
+
+
+def _parts(message: Message, terms: Terms) -> _Parts:
+    """The SOAP envelope of a message, its documents, and these as they are on the wire. Raises PayloadMissing."""
+    rows = list(Payload.objects.filter(message=message).order_by("number"))
+    octets = preparing.stored_octets(message, rows)
+    limits = Limits(body=len(octets))
+    came = ebms2.decode(message.content_type, octets, limits).payloads
+    plain = [_document(row) for row in rows] if terms.encrypts else came
+    return ebms2.soap_of(message.content_type, octets, limits), plain, came
+
+
+def _carrier(signal: Signal, terms: Terms) -> _Parts:
+    """What else was signed with an acknowledgement: the documents of the message that it came on, if it did."""
+    theirs = Message.objects.filter(direction=Direction.IN, message_id=signal.message_id)
+    carrier = theirs.filter(pair__partner=terms.hop_party_id).exclude(wire_frame=None).first()
+    return _parts(carrier, terms) if carrier is not None else (b"", (), ())
 
 
 def _document(row: Payload) -> PayloadPart:

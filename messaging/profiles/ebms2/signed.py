@@ -142,7 +142,8 @@ def why_no_receipt(item: Item, said: Acknowledgment, sent: Sequence[Digest]) -> 
 
 def digests_sent(frame: Sequence[bytes]) -> tuple[Digest, ...]:
     """What the signature of a message of ours covers, of the octets around its payloads."""
-    # Within the envelope ">" of a text is "&gt;". Behind it may be the name of a file, which says anything.
-    begin, end = frame[0].index(b"<?xml"), b"Envelope>"
+    # Headers before it and behind it say anything, ids of documents and names of files, but have no empty line; within
+    # the envelope ">" of a text is "&gt;".
+    begin, end = 0 if frame[0].startswith(b"<?xml") else frame[0].index(b"\r\n\r\n<?xml") + 4, b"Envelope>"
     document = frame[0][begin : frame[0].index(end, begin) + len(end)]
     return ebms2.digests_of(document)

@@ -112,6 +112,9 @@ def _acknowledged(message: Message, terms: Terms) -> tuple[Acknowledgment, ...]:
         about__message_id=message.ref_to_message_id,
         about__direction=Direction.IN,
         about__pair__partner=terms.partner_id,
+        # A message of the partner's under another agreement may have the same MessageId, and another wire profile.
+        about__agreement_version__agreement=terms.agreement_id,
+        about__agreement_version__profile=terms.profile,
         direction=Direction.OUT,
         kind=SignalKind.ACKNOWLEDGEMENT,
     )

@@ -24,6 +24,7 @@ from messaging.profile import of
 from messaging.profiles.ebms2 import encrypted, signatures
 from messaging.protocol.codecs import ebms2, mime
 from messaging.protocol.envelope import Envelope, PayloadPart
+from messaging.transports import Receipt
 from partners import registry, selectors, services
 from partners.choices import CredentialKind
 from partners.exceptions import InvalidInput
@@ -32,7 +33,7 @@ from rmhub.clock import frozen
 from tests import FIXTURES
 from tests.messaging.factories import ACTION, ORDER, SERVICE, link, submit, work
 from tests.messaging.profiles.ebms2 import test_sending
-from tests.messaging.profiles.ebms2.partner import Ebms2Side, decoded, ebms2_side
+from tests.messaging.profiles.ebms2.partner import RELIABLE, Ebms2Side, decoded, ebms2_side
 from tests.messaging.profiles.ebms2.signed import Signer, signer
 from tests.messaging.profiles.ebms2.test_signed import (
     RECEIPTS,
@@ -241,6 +242,38 @@ def carrying(arrival: Arrival, plain: Envelope, wire: Envelope, side: Ebms2Side)
     """A message whose signature is over its plain documents, with the encrypted ones in it."""
     made = ebms2.enclose(wire, document_of(arrival))
     return replace(arrival, content_type=made.content_type, body=made.join([one.content[:] for one in wire.payloads]))
+
+
+@pytest.mark.parametrize("encryption", ["none", "smime-aes128"])
+def test_a_signed_acknowledgement_on_a_response_is_proof_and_is_verified_again(
+    encryption: str, django_capture_on_commit_callbacks: Any
+) -> None:
+    """Its signature is over the documents of the response as well."""
+    side = encrypting_side(signatures="receipts", sync_reply="signalsAndResponse", encryption=encryption)
+    message = submit(side)
+
+    def responds(parcel: Any) -> Any:
+        said = receipt(parcel).ebms
+        assert said is not None
+        ebms = replace(RELIABLE, acknowledgments=said.acknowledgments)
+        plain = side.envelope("r1@partner.example", ebms=ebms, ref_to_message_id=message.message_id)
+        arrival = signed(side, plain)
+        if encryption != "none":
+            arrival = carrying(arrival, plain, sealed(plain), side)
+        head = (("Content-Type", arrival.content_type),)
+        return Receipt(ok=True, status=200, response=b"HTTP 200\r\n\r\n" + arrival.body[:], headers=head)
+
+    with link(responds), django_capture_on_commit_callbacks(execute=True):
+        work()
+    message.refresh_from_db()
+    carrier = Message.objects.get(direction=Direction.IN)
+    assert (message.state, carrier.state) == (MessageState.DELIVERED, MessageState.RECEIVED)
+    assert [(what, theirs, refused) for what, theirs, _, refused in proofs(message)] == [
+        ("message", False, ""),
+        ("acknowledgement", True, ""),
+    ]
+    Payload.objects.filter(message=carrier).delete()
+    assert proofs(message)[1][3]
 
 
 @pytest.mark.parametrize(

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from messaging.models import Delivery, Message, MessageIdentity, OrderedConversation, Pair, Signal
-from messaging.profiles.ebms2 import accepting
+from messaging.profiles.ebms2 import accepting, answered
 from rmhub.clock import FrozenClock
 from tests.messaging.deliveries.stage import make_trigger
 from tests.messaging.factories import link, submit, work
@@ -19,7 +21,9 @@ scans = PLANS.faults
 ROOMS = ("messaging/profiles/ebms2", "messaging/profiles/acknowledging.py")
 
 
-def test_what_comes_and_what_is_acknowledged_look_at_what_they_need(time: FrozenClock) -> None:
+def test_what_comes_and_what_is_acknowledged_look_at_what_they_need(
+    time: FrozenClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
     make_trigger(kind="pull")
     partner = ebms2_side(message_order=True, retries=3, retry_interval=60)
     partner.bring(partner.ordered(0, "m0"))
@@ -38,6 +42,10 @@ def test_what_comes_and_what_is_acknowledged_look_at_what_they_need(time: Frozen
     # The next of our conversation goes out when its beginning is acknowledged, again when that is not.
     [first] = [parcel for parcel in wire.parcels if decoded(parcel).message_id == sent[0].message_id]
     assert scans(lambda: partner.bring(partner.acknowledging(first))) == []
+    signing = replace(partner.terms, signatures="receipts")
+    monkeypatch.setattr(answered, "_terms", lambda message: signing)
+    assert scans(lambda: answered.read_frames(sent)) == []
+    monkeypatch.undo()
     with link():
         scans(work)  # what it claims by is judged in engine/test_plans.py
         time.move(61)

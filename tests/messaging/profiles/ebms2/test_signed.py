@@ -125,14 +125,15 @@ def test_a_message_is_signed_and_its_signed_acknowledgement_proves_that_it_came(
     assert kept.signed_by == x509.load_der_x509_certificate(signer("seller").certificate).fingerprint(SHA256()).hex()
 
 
-def test_a_name_of_a_file_takes_nothing_from_an_acknowledgement() -> None:
-    """The header of the first document follows the envelope, among the octets that are read for its signature."""
+def test_names_around_the_envelope_take_nothing_from_an_acknowledgement() -> None:
+    """Headers stand before the envelope and behind it, among the octets that are read for its signature."""
     side = signing_side()
     payloads = [NewPayload(ORDER, "application/xml", filename="the last </soap:Envelope>.xml")]
-    message = message_submit(agreement=side.terms.tpa_id, service=SERVICE, action=ACTION, payloads=payloads).message
+    names = {"agreement": side.terms.tpa_id, "service": SERVICE, "action": ACTION, "document_id": "<?xml"}
+    message = message_submit(**names, payloads=payloads).message  # type: ignore[arg-type]
     with link() as wire:
         work()
-    assert b"the last </soap:Envelope>" in wire.last.octets
+    assert b": <?xml\r\n" in wire.last.octets and b"the last </soap:Envelope>" in wire.last.octets
     side.bring(signed(side, receipt(wire.last)))
     assert test_sending.state(message) == MessageState.DELIVERED
 
