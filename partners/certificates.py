@@ -31,6 +31,7 @@ from rmhub.language import gettext_lazy, number
 
 MAX_TEXT = 64 * 1024  # characters of all certificates together
 MAX_CERTIFICATES = 20
+_UNREADABLE = (ValueError, UnsupportedAlgorithm, x509.InvalidVersion)
 _BLOCK = re.compile(r"-----BEGIN ([A-Z0-9 ]+)-----[^-]*-----END \1-----")
 _PURPOSES = {
     ExtendedKeyUsageOID.SERVER_AUTH: gettext_lazy("server authentication"),
@@ -152,7 +153,7 @@ def facts(der: bytes) -> CertificateFacts:
     """One certificate, as a TLS peer shows it. Raises ValueError with a sentence for people."""
     try:
         return _facts(x509.load_der_x509_certificate(der))
-    except (ValueError, UnsupportedAlgorithm) as error:
+    except _UNREADABLE as error:
         raise ValueError(_("This certificate cannot be read.")) from error
 
 
@@ -199,8 +200,12 @@ def read_own(text: str) -> OwnCertificate:
 
 
 def _public_key(pem: str) -> bytes:
-    certificate = x509.load_pem_x509_certificate(pem.encode())
-    return certificate.public_key().public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
+    """In DER; empty for a key that cannot be read."""
+    try:
+        key = x509.load_pem_x509_certificate(pem.encode()).public_key()
+    except _UNREADABLE:
+        return b""
+    return key.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
 
 
 def _certificates(text: str) -> Iterator[x509.Certificate]:
@@ -210,7 +215,7 @@ def _certificates(text: str) -> Iterator[x509.Certificate]:
         block = match[0].replace("X509 CERTIFICATE", "CERTIFICATE").replace("TRUSTED CERTIFICATE", "CERTIFICATE")
         try:
             yield x509.load_pem_x509_certificate(block.encode("ascii", "replace"))
-        except (ValueError, UnsupportedAlgorithm):
+        except _UNREADABLE:
             raise ValueError(
                 _("A certificate in this text cannot be read: paste all of it, from its BEGIN to its END line.")
             ) from None
@@ -222,14 +227,18 @@ def _facts(certificate: x509.Certificate) -> CertificateFacts:
         common = [str(name.value) for name in certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME)]
     except ValueError:
         raise ValueError(_("The names in this certificate cannot be read.")) from None
+    try:
+        begins, ends = certificate.not_valid_before_utc, certificate.not_valid_after_utc
+    except ValueError:
+        raise ValueError(_("This certificate cannot be read.")) from None
     der = certificate.public_bytes(Encoding.DER)
     return CertificateFacts(
         subject=subject,
         issuer=issuer,
         common_name=common[0] if common else "",
         names=_names(certificate),
-        not_before=certificate.not_valid_before_utc.astimezone(UTC),
-        not_after=certificate.not_valid_after_utc.astimezone(UTC),
+        not_before=begins.astimezone(UTC),
+        not_after=ends.astimezone(UTC),
         fingerprint=hashlib.sha256(der).hexdigest(),
         serial=f"{certificate.serial_number:x}",
         key=_key(certificate),

@@ -10,7 +10,7 @@ from enum import StrEnum
 
 from partners.cpa.channels import Channel, EndpointType, MessageBinding, Placed, Reliability, Requirement
 from partners.cpa.findings import Finding, Kind, Matter
-from partners.cpa.model import ActionBinding, Cpa, Party, Role
+from partners.cpa.model import ActionBinding, Confidentiality, Cpa, Party, Role
 
 
 class Semantics(StrEnum):
@@ -87,6 +87,16 @@ class Flow:
         if repeated:
             return Semantics.ONCE_AND_ONLY_ONCE if once else Semantics.AT_LEAST_ONCE
         return Semantics.AT_MOST_ONCE if once else Semantics.BEST_EFFORT
+
+    @property
+    def signed(self) -> bool:
+        """Whether its messages are signed: if one side says so, though the other may not."""
+        return bool(self.sent.signed or self.received.signed)
+
+    @property
+    def confidential(self) -> frozenset[Confidentiality]:
+        """What the two sides say of its documents; empty if neither says anything."""
+        return frozenset(one.confidential for one in (self.sent, self.received) if one.confidential is not None)
 
     @property
     def uri(self) -> str:

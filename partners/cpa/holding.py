@@ -6,6 +6,7 @@ that most of its actions have; each action that has others is left out, with a f
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -32,7 +33,8 @@ ALGORITHMS = {
 CIPHERS = {"smime-aes128": "aes128", "smime-aes256": "aes256"}
 CIPHER_NAMES = {name: f"http://www.w3.org/2001/04/xmlenc#{cipher}-cbc" for name, cipher in CIPHERS.items()}
 _CIPHER_OIDS = {"2.16.840.1.101.3.4.1.2": "aes128", "2.16.840.1.101.3.4.1.42": "aes256"}
-_ENCRYPTED = (Confidentiality.PERSISTENT, Confidentiality.BOTH)
+_ENCRYPTED = frozenset({Confidentiality.PERSISTENT, Confidentiality.BOTH})
+_ON_THE_WIRE = frozenset({Confidentiality.TRANSIENT, Confidentiality.BOTH})
 _CALLED = {
     "own_role": "our role",
     "partner_role": "the partner's role",
@@ -126,7 +128,7 @@ def hold(view: View) -> Holding:
         raise NotHeld(missing)
     findings += _remarks(kept)
     terms |= _timing(sends or receives, terms, findings)
-    trusted = _trusted(view, sends) if partner.uri.lower().startswith("https:") else ()
+    trusted = _trusted(view, kept) if partner.uri.lower().startswith("https:") else ()
     return Holding(own, partner, tuple(kept), terms, trusted, tuple(findings))
 
 
@@ -216,7 +218,7 @@ def _algorithms(signing: NonRepudiation) -> list[str]:
 def _signatures(flow: Flow, semantics: Semantics) -> dict[str, Value]:
     receipts = flow.channel.ack_signature_requested is Requirement.ALWAYS
     receipts = receipts and semantics is Semantics.ONCE_AND_ONLY_ONCE
-    if not flow.sent.signed:
+    if not flow.signed:
         if receipts:
             raise _Impossible("its acknowledgements are signed and its messages are not, which this hub does not do.")
         return {"signatures": "none"}
@@ -231,10 +233,12 @@ def _signatures(flow: Flow, semantics: Semantics) -> dict[str, Value]:
 
 
 def _encryption(flow: Flow) -> Value:
-    """How its documents are encrypted. A DigitalEnvelope alone says that they are, unless isConfidential denies it."""
+    """How its documents are encrypted: if one side says so. A DigitalEnvelope alone says that they are, unless
+    isConfidential denies it.
+    """
     sides = (flow.receiving, flow.sending)
     envelope = next((side.envelope for side in sides if side and side.envelope), None)
-    if flow.sent.confidential not in (*_ENCRYPTED, None) or (flow.sent.confidential is None and envelope is None):
+    if not flow.confidential & _ENCRYPTED and (flow.confidential or envelope is None):
         return "none"
     if envelope is None:
         raise _Impossible("its documents must be encrypted (isConfidential), and neither side says how.")
@@ -279,13 +283,17 @@ def _certificates(party: Party, ids: Iterable[str]) -> tuple[Certificate, ...]:
     return tuple({one.der: one for one in found if one.der}.values())
 
 
-def _trusted(view: View, sends: Sequence[Flow]) -> tuple[Certificate, ...]:
-    """The certificates of the partner's servers; if it names none, those that we trust."""
-    security = [flow.channel.transport.receiver.security for flow in sends if flow.channel.transport.receiver]
-    servers = _certificates(view.them, (one.certificate_id for one in security if one))
-    if servers:
-        return servers
-    ours = [flow.sender_channel.transport.sender for flow in sends]
+def _trusted(view: View, flows: Sequence[Flow]) -> tuple[Certificate, ...]:
+    """The certificates of the partner's servers, to which acknowledgements go as well; if it names none, those that we
+    trust.
+    """
+    here = [(flow.sender_channel, flow.channel)[:: 1 if flow.sender is view.us else -1] for flow in flows]
+    servers = [theirs.transport.receiver for _, theirs in here]
+    security = [one.security for one in servers if one]
+    shown = _certificates(view.them, (one.certificate_id for one in security if one))
+    if shown:
+        return shown
+    ours = [own.transport.sender for own, _ in here]
     trusted = [view.us.anchors(one.security.security_id) for one in ours if one and one.security]
     return tuple({one.der: one for anchors in trusted for one in anchors if one.der}.values())
 
@@ -308,13 +316,25 @@ def _remarks_of(flow: Flow) -> Iterator[Finding]:
     if left and _semantics(flow) is Semantics.ONCE_AND_ONLY_ONCE:
         text = f"{channel.id} leaves {' and '.join(left)} to each message: this hub always asks for it."
         yield Finding(Kind.MAPPED, channel.place.path, channel.place.line, text, Matter.PER_MESSAGE)
-    signing = _signing(flow) if flow.sent.signed else None
+    sides = (flow.sent, flow.received)
+    for silent, name, what in (
+        ([one for one in sides if not one.signed], "isNonRepudiationRequired", "signed"),
+        ([one for one in sides if one.confidential not in _ENCRYPTED], "isConfidential", "encrypted"),
+    ):
+        if len(silent) == 1:
+            text = f"{flow.action} is {what}, because the other side says so ({name})."
+            yield _conflict(silent[0], Matter.SIDES_DIFFER, text)
+    if flow.confidential & _ON_THE_WIRE and flow.uri.lower().startswith("http:"):
+        text = f"isConfidential asks for TLS, and {flow.uri} is without it: ask for another address."
+        yield _conflict(channel, Matter.URI_SCHEME, text)
+    signing = _signing(flow) if flow.signed else None
     if signing and not any(ALGORITHMS.get(name, ("", ""))[1] == signing.hash for name in _algorithms(signing)):
         text = f"The digest {signing.hash} is not the one that goes with the signature algorithm, which is used here."
         yield _conflict(signing, Matter.HASH, text)
     envelope = flow.receiving.envelope if flow.receiving else None
     if envelope and _encryption(flow) == "none":
-        text = f"Documents are not encrypted: isConfidential is {flow.sent.confidential} (line {flow.sent.place.line})."
+        said = flow.sent if flow.sent.confidential else flow.received
+        text = f"Documents are not encrypted: isConfidential is {said.confidential} (line {said.place.line})."
         yield _conflict(envelope, Matter.NOT_ENCRYPTED, text)
 
 
@@ -332,7 +352,7 @@ def _timing(flows: Sequence[Flow], terms: Mapping[str, Value], findings: list[Fi
         findings.append(_conflict(flows[0].channel, Matter.ONE_VALUE, f"Of several PersistDurations {said} is taken."))
     found = {
         "retries": retries,
-        "retry_interval": -(-interval // _SECOND) if isinstance(interval, timedelta) else None,
+        "retry_interval": math.ceil(interval / _SECOND) if isinstance(interval, timedelta) else None,
         "partner_window": None if persist is None else persist // _SECOND,
     }
     return {name: value for name, value in found.items() if isinstance(value, int)}

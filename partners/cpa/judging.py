@@ -117,12 +117,13 @@ def _certificates(party: Party, now: datetime) -> Iterator[Finding]:
 def _readable(certificate: Certificate, now: datetime) -> Iterator[Finding]:
     try:
         read = x509.load_der_x509_certificate(certificate.der)
-    except (ValueError, UnsupportedAlgorithm):
+        begins, ends = read.not_valid_before_utc, read.not_valid_after_utc
+    except (ValueError, UnsupportedAlgorithm, x509.InvalidVersion):
         text = f"{certificate.id} holds octets that are no X.509 certificate: ask for it again."
         yield _found(certificate, Matter.CERTIFICATE_UNREADABLE, text)
         return
-    if not read.not_valid_before_utc <= now <= read.not_valid_after_utc:
-        since, until = (write_date_time(one) for one in (read.not_valid_before_utc, read.not_valid_after_utc))
+    if not begins <= now <= ends:
+        since, until = write_date_time(begins), write_date_time(ends)
         text = f"{certificate.id} is valid from {since} to {until} only: ask for its successor."
         yield _found(certificate, Matter.CERTIFICATE_TIME, text)
 

@@ -14,6 +14,7 @@ from partners.cpa.findings import REASONS, Finding, Kind, Matter
 
 _T = TypeVar("_T")
 _MAX_SAID = 200  # characters of a value in a finding
+_MAX_NAME = 80  # characters of a name in a path
 
 
 def _tp(*names: str) -> Iterator[str]:
@@ -63,24 +64,29 @@ class Ledger:
 
     def __init__(self, root: etree._Element) -> None:
         self._root = root
-        self._places: dict[etree._Element, Place] = {}
+        self._steps: dict[etree._Element, str] = {}
         self._taken: dict[tuple[etree._Element, str], str] = {}
         self._left: dict[etree._Element, Matter] = {}
         self.noted: list[Finding] = []
-        self._locate(root, f"/{_step(str(root.tag))}")
+        for element in root.iter():
+            self._number(element)
 
-    def _locate(self, element: etree._Element, path: str) -> None:
-        self._places[element] = Place(path, line_of(element))
-        count = Counter(child.tag for child in element)
+    def _number(self, above: etree._Element) -> None:
+        """Finds the steps to all children of an element. Paths are made when they are asked for: all would be large."""
+        count = Counter(child.tag for child in above)
         seen: Counter[object] = Counter()
-        for child in element:
+        for child in above:
             seen[child.tag] += 1
             number = f"[{seen[child.tag]}]" if count[child.tag] > 1 else ""
-            self._locate(child, f"{path}/{_step(str(child.tag))}{number}")
+            self._steps[child] = f"{_step(str(child.tag))}{number}"
 
     def place(self, element: etree._Element, attribute: str = "") -> Place:
-        place = self._places[element]
-        return Place(f"{place.path}/@{_name(attribute)}", place.line) if attribute else place
+        steps = [f"@{_name(attribute)}"] if attribute else []
+        below: etree._Element | None = element
+        while below is not None:
+            steps.append(self._steps.get(below) or _step(str(below.tag)))
+            below = below.getparent()
+        return Place("/" + "/".join(reversed(steps)), line_of(element))
 
     def take(self, element: etree._Element, attribute: str, value: str) -> None:
         self._taken[element, attribute] = value if len(value) <= _MAX_SAID else value[: _MAX_SAID - 1] + "…"
@@ -128,11 +134,16 @@ def _name(qualified: str) -> str:
 
 
 def _step(tag: str) -> str:
-    """An element's name as a step of an XPath."""
+    """An element's name as a step of an XPath. Long names are cut: each step is in the path of all that is below it."""
     namespace = tag[1:].rpartition("}")[0] if tag.startswith("{") else ""
-    if namespace in PREFIXES or not namespace:
-        return _name(tag)
-    return f"*[local-name()='{_name(tag)}' and namespace-uri()='{namespace}']"
+    name = _name(tag)
+    if (namespace in PREFIXES or not namespace) and len(name) <= _MAX_NAME:
+        return name
+    return f"*[{_is('local-name()', name)} and {_is('namespace-uri()', namespace)}]"
+
+
+def _is(function: str, text: str) -> str:
+    return f"{function}='{text}'" if len(text) <= _MAX_NAME else f"starts-with({function}, '{text[:_MAX_NAME]}')"
 
 
 class Node:

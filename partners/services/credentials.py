@@ -5,6 +5,7 @@ A secret that we issue is returned once, to be shown once. Nothing of it is kept
 
 from __future__ import annotations
 
+import re
 import secrets as chance
 from datetime import datetime
 
@@ -124,7 +125,7 @@ def credential_store_outbound(
         if kind in WITH_CERTIFICATE:
             try:
                 own = certificates.read_own(secret)
-                _check_encrypts(credential, own.facts)
+                _check_key(credential, own.facts)
             except ValueError as error:
                 raise InvalidInput({"secret": [str(error)]}) from error
             credential.fingerprint, credential.certificate = own.facts.fingerprint, own.chain
@@ -236,7 +237,7 @@ def _take_certificate(credential: Credential, text: str) -> str:
         found = certificates.read(text)
         if not found:
             raise ValueError(_("Paste the certificate, as PEM text."))
-        _check_encrypts(credential, found[0])
+        _check_key(credential, found[0])
     except ValueError as error:
         raise InvalidInput({"certificate": [str(error)]}) from error
     credential.certificate = found[0].pem
@@ -244,14 +245,26 @@ def _take_certificate(credential: Credential, text: str) -> str:
     return found[0].fingerprint
 
 
-def _check_encrypts(credential: Credential, found: certificates.CertificateFacts) -> None:
-    """Raises ValueError for a certificate for encryption whose key is of another kind: S/MIME here is RSA's."""
+def _check_key(credential: Credential, found: certificates.CertificateFacts) -> None:
+    """Raises ValueError for a certificate for messages whose key nobody could use for them: S/MIME here is RSA's, and
+    signatures are RSA's or those of a curve of NIST.
+    """
     if credential.kind == CredentialKind.ENCRYPTION and not found.key.startswith("RSA "):
         raise ValueError(
             _("Documents are encrypted for RSA keys, and this one is {key}: use another certificate.").format(
                 key=found.key
             )
         )
+    if credential.kind == CredentialKind.SIGNING and not _SIGNS.fullmatch(found.key):
+        raise ValueError(
+            _(
+                "Messages are signed with RSA keys of 2,048 bits or more, or on the curves P-256, P-384 and P-521, and "
+                "this one is {key}: use another certificate."
+            ).format(key=found.key)
+        )
+
+
+_SIGNS = re.compile(r"RSA (?:204[89]|20[5-9]\d|2[1-9]\d\d|[3-9]\d{3}|\d{5,})|EC secp(?:256|384|521)r1")
 
 
 def _checked_fingerprint(text: str, credential: Credential) -> str:

@@ -2,11 +2,15 @@ from __future__ import annotations
 
 import base64
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 from cryptography import x509
 from cryptography.fernet import Fernet
-from cryptography.hazmat.primitives.serialization import Encoding
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+from cryptography.x509.oid import NameOID
 
 from partners import registry, secrets, services
 from partners.choices import CredentialKind
@@ -218,3 +222,35 @@ def test_reencryption_lets_the_old_key_go(settings):
     settings.RMHUB_SECRET_KEYS = [new]
     registry.reset()
     assert outbound(party) == "Bearer token"
+
+
+@pytest.mark.parametrize(
+    ("key", "said"),
+    [
+        (rsa.generate_private_key(65537, 1024), "RSA 1024"),
+        (ec.generate_private_key(ec.SECP256K1()), "EC secp256k1"),
+        (ed25519.Ed25519PrivateKey.generate(), "Ed25519"),
+        (rsa.generate_private_key(65537, 2048), ""),
+        (ec.generate_private_key(ec.SECP521R1()), ""),
+    ],
+    ids=["short", "curve", "ed25519", "rsa", "ec"],
+)
+def test_a_key_that_signs_no_message_is_refused(db: None, key: Any, said: str) -> None:
+    """Its certificate would be the newest, and nothing could be signed or verified with it."""
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "signer")])
+    made = x509.CertificateBuilder().subject_name(name).issuer_name(name).public_key(key.public_key())
+    made = made.serial_number(1).not_valid_before(clock.now() - timedelta(days=1))
+    made = made.not_valid_after(clock.now() + timedelta(days=9))
+    certificate = made.sign(key, None if said == "Ed25519" else hashes.SHA256())
+    text = certificate.public_bytes(Encoding.PEM).decode()
+    secret = text + key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()).decode()
+    party = make_party("Them")
+    for store in (
+        lambda: services.credential_issue(party=party, kind="signing", certificate=text),
+        lambda: services.credential_store_outbound(party=party, kind="signing", secret=secret),
+    ):
+        if not said:
+            store()
+            continue
+        with pytest.raises(InvalidInput, match=f"this one is {said}: use another"):
+            store()

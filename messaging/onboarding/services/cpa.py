@@ -36,7 +36,7 @@ from partners.models import Endpoint, Party
 from rmhub import clock
 
 MAX_BYTES = MAX_OCTETS
-_DECLARATION = re.compile(r"\s*<\?xml[^>]*\?>")
+_DECLARATION = re.compile(r"\s*<\?xml\s[^>]*\?>")
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +79,8 @@ def cpa_import(
 
 def octets_of(text: str) -> bytes:
     """A document that came as text, whatever encoding it says it has."""
-    return _DECLARATION.sub("", text, count=1).encode("utf-8", "surrogatepass")
+    declared = _DECLARATION.match(text)
+    return text[declared.end() if declared else 0 :].encode("utf-8", "surrogatepass")
 
 
 def read(octets: bytes, own: str = "") -> Proposal:

@@ -108,7 +108,8 @@ def _proofs(version: AgreementVersion, party: Party, kind: CredentialKind) -> li
     return [
         der
         for one in stored.filter(direction=direction, kind=kind, revoked_at=None)
-        if one.certificate and (one.valid_until is None or one.valid_until > now)
+        if one.certificate and (one.valid_from is None or one.valid_from <= now)
+        if one.valid_until is None or one.valid_until > now
         for der in _ders(one.certificate)[:1]
     ]
 

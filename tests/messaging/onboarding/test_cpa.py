@@ -24,6 +24,7 @@ from partners.choices import Encryption, SignatureAlgorithm, Signatures, SyncRep
 from partners.cpa.findings import Matter
 from partners.cpa.reading import read_agreement
 from partners.models import Agreement, AgreementVersion, Credential, Endpoint, Party
+from rmhub import clock
 from rmhub.roles import Role
 from tests import FIXTURES
 from tests.messaging.api.client import Api, make_token, make_user
@@ -508,6 +509,25 @@ def test_status_and_times_of_a_version_in_force() -> None:
     assert abs(read.start - datetime.now(UTC)) < timedelta(minutes=5) and read.end.year == 2099
 
 
+def test_a_certificate_that_is_for_later_is_not_named_yet() -> None:
+    found = agreed(signatures="messages")
+    partner, authority = found.agreement.partner, Authority()
+    now, later = authority.issue("now"), authority.issue("later")
+    services.credential_issue(party=partner, kind="signing", certificate=now.certificate)
+    services.credential_store_outbound(party=partner, kind="signing", secret=now.certificate + now.key)
+    known = {"valid_from": clock.now() + timedelta(days=30)}
+    services.credential_store_outbound(party=partner, kind="signing", secret=later.certificate + later.key, **known)
+    document = b"".join(cpa_export(version=selectors.version(found.pk)).split())
+    held = ["".join(one.certificate.splitlines()[1:-1]).encode() in document for one in (now, later)]
+    assert held == [True, False]
+
+
+def test_a_declaration_at_the_beginning_is_taken_away_and_nothing_else() -> None:
+    assert cpa.octets_of(' <?xml version="1.0" encoding="UTF-16"?><a/>') == b"<a/>"
+    text = '<a/><?xml-stylesheet href="x"?>'
+    assert cpa.octets_of(text) == text.encode()
+
+
 def test_what_a_document_needs_and_a_version_lacks() -> None:
     make_agreement(tpa_id="tpa:1", activate=False)
     with pytest.raises(InvalidSubmission, match="Only agreements of ebXML Messaging"):
@@ -545,9 +565,11 @@ def test_the_api_imports_and_exports() -> None:
     # A text has no encoding any more, whatever its first line says.
     text = octets(RELIABLE).decode().replace('encoding="UTF-8"', 'encoding="UTF-16"')
     dry = admin.post("/cpa", {"cpa": text, "own": OVERHEID, "dry_run": True}).json
-    assert dry["dry_run"] and dry["counts"]["create"] == 5 and dry["found"]["conflicting"] == 4
-    first = next(one for one in dry["findings"] if one["kind"] == "conflicting")
-    assert first["matter"] == "service_type" and first["path"].endswith("tp:CollaborationRole[1]") and first["line"]
+    assert dry["dry_run"] and dry["counts"]["create"] == 5 and dry["found"]["conflicting"] == 6
+    conflicts = [one for one in dry["findings"] if one["kind"] == "conflicting"]
+    assert {one["matter"] for one in conflicts} == {"service_type", "uri_scheme"}
+    first = next(one for one in conflicts if one["matter"] == "service_type")
+    assert first["path"].endswith("tp:CollaborationRole[1]") and first["line"]
     assert not Agreement.objects.exists()
     assert admin.post("/cpa", {"cpa": text, "own": OVERHEID}).status == 422
     refused = admin.post("/cpa", {"cpa": text, "reason": "agreed"})
@@ -628,8 +650,8 @@ def test_the_command_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
         ["create", "endpoint"],
         ["create", "agreement"],
     ]
-    assert "304 mapped, 41 ignored, 4 conflicting" in lines
-    assert sum(line.startswith("conflicting line ") for line in lines) == 4
+    assert "304 mapped, 41 ignored, 6 conflicting" in lines
+    assert sum(line.startswith("conflicting line ") for line in lines) == 6
     assert not any(line.startswith("mapped") for line in lines)
     assert not Agreement.objects.exists()
     more = StringIO()

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import base64
 from collections import Counter
 from datetime import UTC, datetime, timedelta
 
 import pytest
 from lxml import etree
 
+from partners import certificates
 from partners.cpa.document import PREFIXES, parse
 from partners.cpa.findings import REASONS, Finding, Kind, Matter
 from partners.cpa.reading import read
@@ -214,6 +216,16 @@ def test_what_only_one_side_says_is_no_conflict() -> None:
     assert conflicts((text[:start] + text[end:]).encode()) == {}
 
 
+def from_year_0(der: bytes) -> bytes:
+    """A certificate that is valid from the year 0 on: the time is two octets longer, and so is what it is in."""
+    at = der.index(b"\x17\x0d")
+    made = bytearray(der[:at] + b"\x18\x0f00000101000000Z" + der[at + 15 :])
+    for place in (2, 6):
+        made[place : place + 2] = (int.from_bytes(made[place : place + 2], "big") + 2).to_bytes(2, "big")
+    made[at - 1] += 2
+    return bytes(made)
+
+
 def test_conflicts_of_credentials() -> None:
     plain = changed(SIGNED, ('uri="https://', 'uri="http://'))
     assert "without TLS" in conflicts(plain)[Matter.URI_SCHEME]
@@ -222,8 +234,13 @@ def test_conflicts_of_credentials() -> None:
         SIGNED, ("</X509Certificate>", f"</X509Certificate><X509Certificate>{certificate}</X509Certificate>")
     )
     assert "2 certificates" in conflicts(both)[Matter.SEVERAL_CERTIFICATES]
-    other = changed(SIGNED, (certificate, "Zm9v"))
-    assert "no X.509 certificate" in conflicts(other)[Matter.CERTIFICATE_UNREADABLE]
+    der = base64.b64decode(certificate)
+    version = b"\xa0\x03\x02\x01"
+    for octets_of_it in (b"foo", der.replace(version + b"\x02", version + b"\x07"), from_year_0(der)):
+        other = changed(SIGNED, (certificate, base64.b64encode(octets_of_it).decode()))
+        assert "no X.509 certificate" in conflicts(other)[Matter.CERTIFICATE_UNREADABLE]
+        with pytest.raises(ValueError, match="This certificate cannot be read"):
+            certificates.facts(octets_of_it)
     until = datetime(2030, 6, 5, 14, 29, 59, tzinfo=UTC)
     assert Matter.CERTIFICATE_TIME not in conflicts(octets(SIGNED), until)
     assert "2030-06-05T14:29:59Z" in conflicts(octets(SIGNED), until + timedelta(seconds=1))[Matter.CERTIFICATE_TIME]
@@ -258,5 +275,8 @@ def test_what_no_channel_uses_and_extensions_are_ignored_by_name() -> None:
         Matter.UNUSED: 4,
         Matter.EXTENSION: 4,
     }
+    long = changed(RELIABLE, ("</tns:ChannelId>", own.replace("urn:own", "urn:own" + "a" * 900)))
+    cut = next(one.path for one in read(long, NOW).findings if one.matter is Matter.EXTENSION)
+    assert cut.endswith(f"local-name()='thing' and starts-with(namespace-uri(), 'urn:own{'a' * 73}')]")
     last = next(one.path for one in ignored if one.matter is Matter.EXTENSION)
     assert last.endswith("tp:ThisPartyActionBinding/*[local-name()='thing' and namespace-uri()='urn:own']")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
@@ -335,3 +336,48 @@ def test_parties_that_agree_on_nothing() -> None:
     cpa = replace(cpa, parties=(silent, cpa.parties[1]))
     with pytest.raises(NotHeld, match="The parties agree on no action"):
         hold(view_of(cpa, silent))
+
+
+def one_side(text: str, attribute: str, sends: str, receives: str) -> bytes:
+    """A document in which CanSend says something else of all messages than CanReceive."""
+    pieces = re.split(rf'({attribute}=")[a-z-]+', text)
+    made = pieces[0]
+    for name, rest in zip(pieces[1::2], pieces[2::2], strict=True):
+        made += name + (sends if made.rindex("<tns:CanSend>") > made.rfind("<tns:CanReceive>") else receives) + rest
+    return made.encode()
+
+
+@pytest.mark.parametrize(("sends", "receives"), [("true", "false"), ("false", "true")])
+def test_what_one_side_wants_signed_is_signed(sends: str, receives: str) -> None:
+    found = held(one_side(octets(SIGNED).decode(), "isNonRepudiationRequired", sends, receives))
+    assert found.terms["signatures"] == "messages"
+    said = {one.text for one in found.findings if one.matter is Matter.SIDES_DIFFER}
+    assert said and all("is signed, because the other side says so" in one for one in said)
+
+
+@pytest.mark.parametrize(("sends", "receives"), [("persistent", "none"), ("none", "persistent")])
+def test_what_one_side_wants_encrypted_is_encrypted(sends: str, receives: str) -> None:
+    document = one_side(encrypted(AES).decode(), "isConfidential", sends, receives)
+    found = held(document)
+    assert found.terms["encryption"] == "smime-aes128"
+    assert any("is encrypted, because the other side" in one.text for one in found.findings)
+    with pytest.raises(NotHeld):
+        held(one_side(octets(RELIABLE).decode(), "isConfidential", sends, receives))
+
+
+def test_an_address_without_tls_for_what_is_confidential_is_said() -> None:
+    said = [one.text for one in held(octets(RELIABLE)).findings if one.matter is Matter.URI_SCHEME]
+    assert said and "is without it: ask for another address." in said[0]
+    assert not any(one.matter is Matter.URI_SCHEME for one in held(octets(SIGNED)).findings)
+
+
+def test_the_partners_server_is_trusted_where_we_only_receive() -> None:
+    both = held(octets(SIGNED))
+    cpa = read(octets(SIGNED), NOW).cpa
+    view = view_of(cpa, cpa.parties[OVERHEID])
+    assert both.trusted and hold(replace(view, sends=())).trusted == both.trusted
+
+
+def test_any_interval_is_held() -> None:
+    found = held(changed(RELIABLE, ("<tns:RetryInterval>PT5M", "<tns:RetryInterval>P999999999DT1S"), times=4))
+    assert found.terms["retry_interval"] == 999_999_999 * 86_400 + 1

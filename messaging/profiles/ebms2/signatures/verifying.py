@@ -83,7 +83,7 @@ def _check(der: bytes, method: SignatureMethod, at: datetime) -> None:
     try:
         certificate = x509.load_der_x509_certificate(der)
         key = certificate.public_key()
-    except (ValueError, UnsupportedAlgorithm):
+    except (ValueError, UnsupportedAlgorithm, x509.InvalidVersion):
         raise SignatureRefused(Reason.FOREIGN_CERTIFICATE, "A certificate of the agreement cannot be read.") from None
     wanted = ec.EllipticCurvePublicKey if method is SignatureMethod.ECDSA_SHA256 else rsa.RSAPublicKey
     if not isinstance(key, wanted):
