@@ -167,6 +167,8 @@ def record(outcomes: Sequence[tuple[Job, Receipt]], now: datetime) -> list[Event
     seen: dict[str, list[tuple[Seen, datetime, Receipt]]] = {}
     tried_for: dict[str, uuid.UUID] = {}
     for job, receipt in outcomes:
+        if receipt.in_response:
+            continue
         what = core.seen(ok=receipt.ok, status=receipt.status, cause=receipt.cause)
         if known.probes.pop(job.transmission_id, None) is not None:
             what = {None: Seen.PROBE_WITHOUT_WORD, Seen.UNREACHABLE: Seen.PROBE_FAILED}.get(what, what)

@@ -97,9 +97,9 @@ class OneByOne(Profile):
         message.due_at, message.completed_at = None, now
         message.save(update_fields=["state", "due_at", "completed_at"])
         upstream.onward_ended([(message.forwarded_from_id, message.state)], now)
-        if waits:
-            pair.queued -= 1
-        else:
+        if not waits:
             pair.out_now -= 1
+        elif self.moves(message):  # what is sent once waits beside the queue
+            pair.queued -= 1
         kind = "message.skipped" if happened is Happened.SKIPPED else "message.cancelled"
         return events.event(kind, now, pair=pair, message=message, data={"reason": reason})

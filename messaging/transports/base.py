@@ -73,7 +73,8 @@ class Receipt:
 
     `ok`: the other side took the bytes. `cause`: stable code when not (docs/causes.md). `permanent`: another try is
     not likely to help, so a person should see it at once. `response`: head and body of the answer, cut. `headers`:
-    those of the answer, as they came. `complete`: its body did not break off.
+    those of the answer, as they came. `complete`: its body did not break off. `in_response`: it went out in our answer
+    to a request, so that it says nothing of the other side's server.
     """
 
     ok: bool
@@ -85,6 +86,7 @@ class Receipt:
     retry_after: int | None = None
     headers: tuple[tuple[str, str], ...] = ()
     complete: bool = True
+    in_response: bool = False
 
 
 def printable(text: str) -> str:

@@ -125,7 +125,8 @@ def _proven(item: Item, message: Message, pair: Pair, word: ErrorInfo | Acknowle
         return item, ""
     if item.terms is not terms or not (item.signed_by or item.unsigned):  # a business message was looked at before
         item = signed.looked_at(replace(item, terms=terms), (), Limits(body=len(item.body)), said.now)
-    assert message.wire_frame is not None, "it was sent"
+    if message.wire_frame is None:
+        return item, "what was sent is not known any more: the database was restored"
     why = signed.why_no_receipt(item, word, signed.digests_sent(storage.unpack_frame(message.wire_frame)))
     if why:
         detail = f"The acknowledgement of {message.message_id} does not count: {why}"

@@ -46,7 +46,8 @@ GRACE = timedelta(seconds=2)
 _LOOK = 0.1  # seconds
 # Each holds a thread of the web server; whoever finds no seat gets its response later.
 _seats = threading.BoundedSemaphore(4)
-_HANDED_OVER = Receipt(ok=True, status=200, detail="In the response to the message that it answers.")
+_HANDED_OVER = Receipt(ok=True, status=200, detail="In the response to the message that it answers.", in_response=True)
+_ENDED = (MessageState.SKIPPED, MessageState.CANCELLED, MessageState.FAILED, MessageState.IN_DOUBT)
 
 
 def is_asked_for(item: Item) -> bool:
@@ -79,7 +80,8 @@ def _look(item: Item) -> Answer | None:
         pair__partner=item.agreed.partner_id,
         agreement_version__agreement=item.agreed.agreement_id,
     )
-    message = ours.defer("wire_frame").order_by("id").first()
+    # What came to its end without delivery does not go out again by itself, and may have a successor.
+    message = ours.exclude(state__in=_ENDED).defer("wire_frame").order_by("id").first()
     if message is None or message.state == MessageState.QUEUED:
         return None if message is None else _sent(message.pk, message.pair_id)
     return _again(message.pk)
@@ -143,7 +145,7 @@ def left_to_whoever_waits(message: Message, pair: Pair, terms: Terms, now: datet
     """Puts off a worker's first look at a response. Call with the pair locked; the caller saves both."""
     if not is_response(message, terms):
         return
-    if pair.due_at is not None and message.semantics == Semantics.ONCE_AND_ONLY_ONCE:
-        pair.due_at = max(pair.due_at, now + GRACE)
-    elif message.due_at is not None:
+    if message.semantics != Semantics.ONCE_AND_ONLY_ONCE:
         message.due_at = now + GRACE
+    elif pair.due_at == now:  # by this message alone: what waited before it does not wait longer
+        pair.due_at = now + GRACE

@@ -15,7 +15,7 @@ from django.db.models import Q
 
 from messaging.choices import Direction, IncidentState, MessageState
 from messaging.journal import events, incidents
-from messaging.models import Incident, Message, OrderedConversation, Pair
+from messaging.models import Incident, Message, OrderedConversation, Pair, Transmission
 from messaging.pairs.services.resync import CAUSE
 from messaging.profiles.repeatable.repeating import Later, pairs_if_free
 from messaging.protocol.ebms.sending import place
@@ -24,9 +24,9 @@ from messaging.protocol.envelope import MessageOrder
 _IN_FLIGHT = (MessageState.SENDING, MessageState.AWAITING_ACK, MessageState.RETRYING)
 
 
-def next_place(message: Message, now: datetime) -> MessageOrder:
-    """The place of the next message of this conversation (`protocol.ebms.sending.place`), in the claim of `now`. Call
-    with the pair locked. Raises Later.
+def next_place(message: Message, begun: Iterable[Transmission]) -> MessageOrder:
+    """The place of the next message of this conversation (`protocol.ebms.sending.place`). Call with the pair locked.
+    `begun`: what the same claim sends, which is not saved yet. Raises Later.
     """
     known = OrderedConversation.objects.filter(pair=message.pair_id, conversation_id=message.conversation_id).first()
     number = known.number if known is not None and not known.restarts else None
@@ -34,8 +34,9 @@ def next_place(message: Message, now: datetime) -> MessageOrder:
     def under_way() -> bool:
         same = Message.objects.filter(pair=message.pair_id, conversation_id=message.conversation_id)
         sent = same.filter(direction=Direction.OUT, state__in=_IN_FLIGHT, order_number__isnull=False)
-        # What the same claim has begun is not saved yet.
-        return sent.exists() or (known is not None and number == 0 and known.changed_at == now)
+        conversation = message.pair_id, message.conversation_id
+        others = (one.message for one in begun if one.message is not None)
+        return any((one.pair_id, one.conversation_id) == conversation for one in others) or sent.exists()
 
     found = place(number, under_way)
     if found is None:

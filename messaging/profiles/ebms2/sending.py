@@ -41,6 +41,7 @@ from messaging.protocol.messages import Happened
 from messaging.protocol.pair_state import Flow, Gate
 from messaging.protocol.repeating import Act, Reached
 from messaging.read_ahead import Octets, Unread
+from messaging.routing.services import upstream
 from messaging.transports import Receipt
 from partners import registry
 from partners.choices import VersionState
@@ -75,7 +76,7 @@ def first_send(pair: Pair, message: Message, payloads: list[Payload], claim: Cla
     if terms.state == VersionState.DISABLED:
         cause, detail = "agreement_disabled", f"Agreement {terms.tpa_id} is disabled."
     else:
-        place = ordering.next_place(message, now) if terms.message_order else None
+        place = ordering.next_place(message, claim.transmissions) if terms.message_order else None
         message.order_number = place.sequence_number if place is not None else None
         try:
             body = claim.octets(message, payloads, partial(_encoded, payloads=payloads, claim=claim), place)
@@ -111,6 +112,7 @@ def _never_sent(pair: Pair, message: Message, claim: Claim) -> None:
     message.cause, message.cause_detail = "expired", detail
     message.completed_at = claim.now
     pair.queued = max(0, pair.queued - 1)
+    upstream.onward_ended([(message.forwarded_from_id, message.state)], claim.now)
     data = {"cause": message.cause, "detail": detail, "attempts": 0}
     claim.written.append(events.event("message.failed", claim.now, pair=pair, message=message, data=data))
     _, opened = incidents.incident_open(

@@ -334,6 +334,33 @@ def test_who_came_by_ebxml_2_waits_for_the_next_hop_too(time: FrozenClock, given
             assert [received.message_id for received in c.received()] == [message.message_id][given_up:]
 
 
+def test_who_waits_for_the_next_hop_is_told_that_a_message_was_never_sent(time: FrozenClock) -> None:
+    """Its TimeToLive ended while the pair to the next hop was shut."""
+    at_b, at_c = uri("B", "ebms2/msh"), uri("C", "ebms2/msh")
+    with network("ABC") as net:
+        with net["A"] as a:
+            a.agrees("C", "tpa:A-C", hop="B", timeout=60, retries=20, retry_interval=60)
+        with net["B"] as b:
+            b.agrees("A", "tpa:B-A")
+            onward = b.agrees("C", "tpa:B-C", profile="ebms2", ours=at_b, theirs=at_c, time_to_live=100)
+            b.routes_to("C", onward, mode="confirm_through")
+        join(net["A"], net["B"])
+        with net["A"]:
+            submit(b"<Order/>")
+        net.work("A")
+        with net["B"] as b:
+            pair_id = b.outbound("tpa:B-C").pk
+            operating.pair_pause(pair_id=pair_id, actor=WHO, reason=WHY)
+        time.move(200)
+        net.work("B")
+        with net["B"] as b:
+            operating.pair_release(pair_id=pair_id, actor=WHO, reason=WHY)
+        net.work("B")
+        assert states(net["B"]) == ["failed"]
+        told = [one.error.code for one in errors(net.between("B", "A")) if one.error]
+        assert ErrorCode.DELIVERY_FAILURE in told
+
+
 def test_a_signed_acknowledgement_that_is_not_agreed_is_refused_at_the_door(time: FrozenClock) -> None:
     with network("ABC") as net, net["B"] as b:
         b.agrees("A", "tpa:B-A", profile="ebms2", ours=uri("B", "ebms2/msh"), theirs=uri("A", "ebms2/msh"))

@@ -5,19 +5,22 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from datetime import timedelta
 from functools import partial
 from typing import Any
 from unittest import mock
 
 import pytest
 
-from messaging.choices import Direction, MessageState, SignalState
+from messaging.choices import CircuitState, Direction, MessageState, SignalState
+from messaging.engine import circuits
 from messaging.entrance.refusals import Answer
-from messaging.models import Message, Signal, Transmission
+from messaging.models import Circuit, Message, Signal, Transmission
 from messaging.profiles.ebms2 import awaited, receiving
 from messaging.protocol.codecs import ebms2
 from messaging.protocol.envelope import Acknowledgment
 from messaging.transports import Parcel, Receipt
+from messaging.transports.base import server_of
 from rmhub import clock
 from rmhub.clock import FrozenClock
 from tests.messaging.factories import link, submit, work
@@ -216,3 +219,45 @@ def acknowledgments(octets: Any) -> tuple[Acknowledgment, ...]:
 
 def answer_as_arrival(side: Ebms2Side, answer: Answer) -> Any:
     return replace(side.business(), content_type=answer.content_type, body=answer.body)
+
+
+# ---- what goes out by itself meanwhile
+
+
+def test_responses_hold_up_nothing_that_waited_before_them(clock: FrozenClock) -> None:
+    """However short the time between two of them."""
+    side = ebms2_side(sync_reply=BOTH, max_in_flight=16)
+    with link() as wire:
+        for number in range(4):
+            submit(side, ref_to_message_id=f"m{number}@partner.example")
+            clock.move(1.5)
+            work()
+    assert len(wire.parcels) >= 3
+
+
+@pytest.mark.parametrize("ended", ["skipped", "cancelled", "failed", "in_doubt"])
+@pytest.mark.usefixtures("clock")
+def test_a_copy_of_a_request_gets_no_response_that_has_ended_but_its_successor(ended: str) -> None:
+    side = ebms2_side(sync_reply=BOTH)
+    with application(responds(side, "m1@partner.example")):
+        first = asked(side, "m1@partner.example")
+    Message.objects.filter(direction=Direction.OUT).update(state=ended, completed_at=clock.now())
+    with application(responds(side, "m1@partner.example", b"<Again/>")):
+        again = asked(side, "m1@partner.example")
+    assert decoded(first).message_id != decoded(again).message_id
+    assert [payload.content[:] for payload in decoded(again).payloads] == [b"<Again/>"]
+
+
+@pytest.mark.usefixtures("clock")
+def test_a_response_in_a_response_says_nothing_of_the_partners_server() -> None:
+    side = ebms2_side(sync_reply=BOTH)
+    address = server_of(side.terms.partner_address)
+    now = clock.now()
+    later = now + timedelta(hours=1)
+    Circuit.objects.create(
+        address=address, state=CircuitState.OPEN, failures=9, opened_at=now, retry_at=later, updated_at=now
+    )
+    circuits.refresh(at_once=True)
+    with application(responds(side, "m1@partner.example")):
+        assert decoded(asked(side, "m1@partner.example")).ref_to_message_id
+    assert Circuit.objects.get(pk=address).state == CircuitState.OPEN

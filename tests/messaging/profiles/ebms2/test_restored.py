@@ -280,6 +280,21 @@ def test_what_waited_goes_out_under_its_id_and_only_what_is_certainly_new_is_a_b
     assert states(*waiting, *new) == {"delivered"}
 
 
+def test_beginnings_of_one_conversation_go_out_one_after_the_other(clock: FrozenClock) -> None:
+    """The partner takes each of them whatever came before, so two on the way could change places."""
+    side = ebms2_side(message_order=True, max_in_flight=8)
+    waiting = [submit(side, conversation_id="c") for _ in range(3)]
+    Restore()()
+    with link() as wire:
+        for number, message in enumerate(waiting):
+            work()
+            clock.move(1)
+            assert [decoded(parcel).message_id for parcel in wire.parcels] == ids(*waiting[: number + 1])
+            side.bring(side.acknowledging(wire.last))
+            assert states(message) == {"delivered"}
+            clock.move(1)
+
+
 def test_what_is_in_flight_keeps_its_id_and_octets_and_what_follows_begins_anew(clock: FrozenClock) -> None:
     side = ebms2_side(message_order=True, retry_interval=60)
     other = Other(side, clock)

@@ -9,7 +9,7 @@ import pytest
 from messaging.choices import MessageState, SignalState
 from messaging.journal.audit import Actor
 from messaging.models import Incident, Message, Signal
-from messaging.pairs.services.operating import pair_resume, pair_skip_head
+from messaging.pairs.services.operating import message_cancel, pair_pause, pair_release, pair_resume, pair_skip_head
 from messaging.protocol.errors import ErrorCode, Severity
 from messaging.transports import Receipt
 from rmhub.clock import FrozenClock
@@ -265,3 +265,15 @@ def test_an_unreliable_message_is_sent_once() -> None:
     assert sent.ebms is not None
     assert (len(wire.parcels), sent.ebms.ack_requests, sent.ebms.duplicate_elimination) == (1, (), False)
     assert state(message) == MessageState.SENT
+
+
+def test_a_message_that_is_sent_once_is_cancelled_without_a_place_in_the_queue() -> None:
+    side = ebms2_side()
+    pair_pause(pair_id=side.outbound.pk, actor=ACTOR, reason=REASON)
+    once, reliable = submit(side, semantics="BestEffort"), submit(side)
+    message_cancel(message_id=once.pk, actor=ACTOR, reason="not wanted any more")
+    assert (state(once), side.outbound.queued) == (MessageState.CANCELLED, 1)
+    pair_release(pair_id=side.outbound.pk, actor=ACTOR, reason=REASON)
+    with link():
+        work()
+    assert state(reliable) == MessageState.AWAITING_ACK
