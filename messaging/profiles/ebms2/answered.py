@@ -96,24 +96,20 @@ def take(item: Item, said: Said) -> None:
         if not ignored and message is not None and pair is not None:
             said.written += _apply(message, pair, word, said.now)
             said.moved[message.pk] = message
-        said.signals.append(_kept(item, row(item, message, pair, ignored, said.now), message_id, word))
+        # A message may say several words: each has a row of its own.
+        error = word if isinstance(word, ErrorInfo) else None
+        kind = SignalKind.ACKNOWLEDGEMENT if error is None else SignalKind.ERROR
+        kept = _without_documents(item)
+        said.signals.append(row(kept, message, pair, ignored, said.now, kind=kind, about=message_id, error=error))
 
 
-def _kept(item: Item, signal: Signal, message_id: str, word: ErrorInfo | Acknowledgment) -> Signal:
-    """The row of one word: a message may say several. Of a business message it holds what was signed, without the
-    documents, which are that message's own.
-    """
-    signal.ref_to_message_id = message_id
-    error = word if isinstance(word, ErrorInfo) else None
-    signal.kind = SignalKind.ACKNOWLEDGEMENT if error is None else SignalKind.ERROR
-    signal.error_code = str(error.code)[:60] if error else ""
-    signal.error_severity = str(error.severity) if error else ""
-    signal.error_description = error.description[:2000] if error else ""
+def _without_documents(item: Item) -> Item:
+    """What was signed, of a business message: its documents are kept as that message's own."""
     assert item.envelope.ebms is not None
-    if item.envelope.ebms.kind is Ebms2Kind.BUSINESS and item.envelope.message_type is MessageType.NORMAL:
-        signal.content_type = "text/xml"
-        signal.body = ebms2.soap_of(item.content_type, item.body, Limits(body=len(item.body)))
-    return signal
+    if item.envelope.ebms.kind is not Ebms2Kind.BUSINESS or item.envelope.message_type is not MessageType.NORMAL:
+        return item
+    document = ebms2.soap_of(item.content_type, item.body, Limits(body=len(item.body)))
+    return replace(item, content_type="text/xml", body=document)
 
 
 def _proven(item: Item, message: Message, pair: Pair, word: ErrorInfo | Acknowledgment, said: Said) -> tuple[Item, str]:

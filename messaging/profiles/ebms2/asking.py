@@ -10,9 +10,9 @@ import uuid
 from dataclasses import replace
 from datetime import datetime
 
-from messaging.choices import Direction, PartnerAnswer, SignalKind, SignalState
+from messaging.choices import Direction, PartnerAnswer, SignalKind
 from messaging.engine.snapshots import party_ids
-from messaging.models import Message, Signal, StatusInquiry
+from messaging.models import Message, StatusInquiry
 from messaging.profile import Outgoing
 from messaging.profiles.acknowledging import Item
 from messaging.profiles.ebms2.answered import entity_of
@@ -135,7 +135,7 @@ def answered(item: Item) -> None:
             message, pair = found.message, found.message.pair
             word = _WORDS[ebms.status.status]
             asked.filter(pk=found.pk).update(answer=word, cause="", detail="", answered_at=clock.now())
-    signal: Signal = row(item, message, pair, ignored, clock.now())
-    signal.kind = SignalKind.PONG if ebms.kind is Ebms2Kind.PONG else SignalKind.STATUS
-    signal.state = SignalState.IGNORED if ignored else SignalState.MATCHED
+    kind = SignalKind.PONG if ebms.kind is Ebms2Kind.PONG else SignalKind.STATUS
+    about = item.envelope.ref_to_message_id
+    signal = row(item, message, pair, ignored, clock.now(), kind=kind, about=about, error=None)
     signal.save(force_insert=True)

@@ -16,7 +16,7 @@ from messaging.journal import events, incidents
 from messaging.models import Message, Pair, Signal
 from messaging.models.bulk import read
 from messaging.protocol.codecs.ebxml import normalize_uri
-from messaging.protocol.envelope import Envelope, MessageType
+from messaging.protocol.envelope import Envelope, ErrorInfo, MessageType
 from messaging.protocol.errors import ErrorCode, Severity
 from messaging.protocol.messages import Happened, move
 from messaging.protocol.pair_state import Act, Flow, Kind, Step
@@ -74,7 +74,10 @@ def take(item: Item, known: Mapping[str, list[Message]], batch: Batch) -> None:
     if not ignored and message is not None and pair is not None:
         message = batch.answered.get(message.pk, message)
         ignored = _apply(item, message, pair, batch)
-    batch.signals.append(row(item, message, pair, ignored, batch.now))
+    acknowledges = envelope.message_type is MessageType.ACKNOWLEDGEMENT
+    kind = SignalKind.ACKNOWLEDGEMENT if acknowledges else SignalKind.ERROR
+    about = envelope.ref_to_message_id
+    batch.signals.append(row(item, message, pair, ignored, batch.now, kind=kind, about=about, error=envelope.error))
 
 
 def _why_ignored(item: Item, message: Message | None, pair: Pair | None) -> str:
@@ -174,11 +177,21 @@ def _severity(envelope: Envelope) -> Severity:
     return envelope.error.severity if envelope.error else Severity.WARNING
 
 
-def row(item: Item, message: Message | None, pair: Pair | None, ignored: str, now: datetime) -> Signal:
-    """An answer of the partner as it is kept. `ignored`: why it moved nothing, "" when it did."""
+def row(
+    item: Item,
+    message: Message | None,
+    pair: Pair | None,
+    ignored: str,
+    now: datetime,
+    *,
+    kind: SignalKind,
+    about: str,
+    error: ErrorInfo | None,
+) -> Signal:
+    """An answer of the partner as it is kept. `ignored`: why it moved nothing, "" when it did; `about`: the MessageId
+    that it names.
+    """
     envelope = item.envelope
-    error = envelope.error
-    kind = SignalKind.ACKNOWLEDGEMENT if envelope.message_type is MessageType.ACKNOWLEDGEMENT else SignalKind.ERROR
     return Signal(
         id=uuid7(),
         direction=Direction.IN,
@@ -188,7 +201,7 @@ def row(item: Item, message: Message | None, pair: Pair | None, ignored: str, no
         about_id=message.pk if message is not None else None,
         agreement_version_id=item.terms.version_id if item.terms is not None else None,
         message_id=envelope.message_id,
-        ref_to_message_id=envelope.ref_to_message_id,
+        ref_to_message_id=about,
         content_type=item.content_type[:1000],
         body=item.body[:],
         error_code=str(error.code)[:60] if error else "",
