@@ -35,18 +35,23 @@ BIG = (Pair, Delivery, Message, MessageIdentity, Payload, Signal, Transmission, 
 
 
 def multiply(model: type[models.Model], rows: str = f"generate_series(1, {ROWS}) AS n", **changes: str) -> None:
-    """Copies the model's first row once for each of `rows`. `changes` are SQL expressions over them."""
+    """Copies the model's first row once for each of `rows`. `changes` are SQL expressions over them.
+
+    The first is the one that was made first, and the copies come after it: where a row lies in its table depends on
+    what was there before, in other tests too.
+    """
     table = model._meta.db_table
     columns = [f.column for f in model._meta.concrete_fields if f.column != "xid" and not f.generated]
     if isinstance(model._meta.pk, models.AutoField):
         columns.remove("id")
     else:
-        changes.setdefault("id", "gen_random_uuid()")
+        changes.setdefault("id", "overlay(gen_random_uuid()::text placing 'f' from 1 for 1)::uuid")
+    order = ", ".join(field.column for field in model._meta.pk_fields)
     values = ", ".join(changes.get(column, f"t.{column}") for column in columns)
     with connection.cursor() as cursor:
         cursor.execute(
             f"INSERT INTO {table} ({', '.join(columns)}) SELECT {values} "
-            f"FROM (SELECT * FROM {table} LIMIT 1) AS t, {rows}"
+            f"FROM (SELECT * FROM {table} ORDER BY {order} LIMIT 1) AS t, {rows}"
         )
         cursor.execute(f"ANALYZE {table}")
 

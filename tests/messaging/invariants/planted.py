@@ -86,7 +86,8 @@ _IN_STREAM = "direction = 'in' AND tx_sequence_id IS NOT NULL"
 _LAST = "length(wire_frame) - 1"
 _IN_FLIGHT = "id IN (SELECT in_flight_id FROM messaging_pair)"
 _NOBODY = "gen_random_uuid()"
-_PAIR_OF_OURS = "SELECT pair_id FROM messaging_message WHERE conversation_id = 'ours' LIMIT 1"
+_COMPLETED = "SELECT id FROM messaging_delivery WHERE state = 'completed' ORDER BY id LIMIT 1"
+_PAIR_OF_OURS = "SELECT pair_id FROM messaging_message WHERE conversation_id = 'ours' ORDER BY id LIMIT 1"
 
 
 def _set(table: str, changes: str, where: str) -> tuple[str]:
@@ -105,7 +106,10 @@ def _delivery(changes: str) -> tuple[str]:
     return _set("delivery", changes, _some("messaging_delivery", "state = 'completed'"))
 
 
-_PREPARE = "message_id = (SELECT message_id FROM messaging_coordinationmessage WHERE kind = 'Prepare' LIMIT 1)"
+_PREPARE = (
+    "message_id = (SELECT message_id FROM messaging_coordinationmessage WHERE kind = 'Prepare'"
+    " ORDER BY message_id LIMIT 1)"
+)
 
 PLANTED: Mapping[str, tuple[tuple[str, ...], ...]] = {
     "numbers-out": (_set("message", "sequence_number = sequence_number + 7", _message(_SENT)),),
@@ -261,7 +265,7 @@ PLANTED: Mapping[str, tuple[tuple[str, ...], ...]] = {
         _set("signal", f"about_id = {_NOBODY}", _some("messaging_signal", "direction = 'out' AND kind = 'ack'")),
         _set(
             "signal",
-            "about_id = (SELECT id FROM messaging_message WHERE direction = 'out' LIMIT 1)",
+            "about_id = (SELECT id FROM messaging_message WHERE direction = 'out' ORDER BY id LIMIT 1)",
             _some("messaging_signal", "direction = 'out' AND kind = 'ack' AND about_id IS NOT NULL"),
         ),
     ),
@@ -292,7 +296,7 @@ PLANTED: Mapping[str, tuple[tuple[str, ...], ...]] = {
             *_set(
                 "message",
                 f"state = '{state}', forwarded_from_id = (SELECT about_id FROM messaging_signal WHERE state = 'held'"
-                " AND about_id IS NOT NULL LIMIT 1)",
+                " AND about_id IS NOT NULL ORDER BY id LIMIT 1)",
                 _message(_SENT),
             ),
         )
@@ -342,7 +346,7 @@ PLANTED: Mapping[str, tuple[tuple[str, ...], ...]] = {
         _set("rememberedrequest", f"state = 'running', delivery_id = {_NOBODY}", "true"),
         _set(
             "rememberedrequest",
-            "state = 'in_doubt', delivery_id = (SELECT id FROM messaging_delivery WHERE state = 'completed' LIMIT 1)",
+            f"state = 'in_doubt', delivery_id = ({_COMPLETED})",
             "true",
         ),
     ),
@@ -351,7 +355,7 @@ PLANTED: Mapping[str, tuple[tuple[str, ...], ...]] = {
             "INSERT INTO messaging_delivery SELECT (jsonb_populate_record(d, jsonb_build_object('id',"
             " gen_random_uuid(), 'message_id', (SELECT id FROM messaging_message WHERE direction = 'in' ORDER BY id"
             " LIMIT 1), 'started_at', d.completed_at + interval '1 minute', 'completed_at', d.completed_at"
-            f" + interval '2 minutes'))).* FROM messaging_delivery d {_HISTORY} LIMIT 1",
+            f" + interval '2 minutes'))).* FROM messaging_delivery d {_HISTORY} ORDER BY d.id LIMIT 1",
         ),
     ),
     "processed-is-known": (
@@ -364,21 +368,21 @@ PLANTED: Mapping[str, tuple[tuple[str, ...], ...]] = {
         (
             "INSERT INTO messaging_documentstarted (trigger_id, sender_id, document_id, delivery_id, worker,"
             " started_at) SELECT trigger_id, sender_id, document_id, delivery_id, 0, now()"
-            " FROM messaging_documentcompleted LIMIT 1",
+            " FROM messaging_documentcompleted ORDER BY completed_at, document_id LIMIT 1",
         ),
     ),
     "begun-by-somebody": (
         _set("documentstarted", f"delivery_id = {_NOBODY}", "true"),
         _set(
             "documentstarted",
-            "delivery_id = (SELECT id FROM messaging_delivery WHERE state = 'completed' LIMIT 1)",
+            f"delivery_id = ({_COMPLETED})",
             "true",
         ),
         (
             *_set("delivery", "state = 'failed'", "resubmission_of_id IS NOT NULL"),
             *_set(
                 "documentstarted",
-                "delivery_id = (SELECT id FROM messaging_delivery WHERE state = 'settled' LIMIT 1)",
+                "delivery_id = (SELECT id FROM messaging_delivery WHERE state = 'settled' ORDER BY id LIMIT 1)",
                 "true",
             ),
         ),
@@ -400,7 +404,7 @@ PLANTED: Mapping[str, tuple[tuple[str, ...], ...]] = {
     "delivered-what-was-received": (
         _delivery(f"message_id = {_NOBODY}"),
         _set("message", "direction = 'out'", "id IN (SELECT message_id FROM messaging_delivery)"),
-        _delivery("pair_id = (SELECT id FROM messaging_pair WHERE direction = 'out' LIMIT 1)"),
+        _delivery("pair_id = (SELECT id FROM messaging_pair WHERE direction = 'out' ORDER BY id LIMIT 1)"),
     ),
     "delivery-belongs": (
         _delivery(f"trigger_id = {_NOBODY}"),
@@ -413,7 +417,7 @@ PLANTED: Mapping[str, tuple[tuple[str, ...], ...]] = {
         (
             "INSERT INTO messaging_webhookdelivery (id, endpoint_id, event_id, body, state, attempts, last_error,"
             f" created_at) SELECT gen_random_uuid(), {_NOBODY}, id, '{{}}', 'pending', 0, '', now()"
-            " FROM messaging_event LIMIT 1",
+            " FROM messaging_event ORDER BY id LIMIT 1",
         ),
     ),
     "once-per-document": (
@@ -423,12 +427,12 @@ PLANTED: Mapping[str, tuple[tuple[str, ...], ...]] = {
     "joins": (
         (
             "INSERT INTO messaging_join (id, trigger_id, activation, state, expires_at, created_at)"
-            " SELECT gen_random_uuid(), id, 'conv', 'expired', now(), now() FROM messaging_trigger LIMIT 1",
+            " SELECT gen_random_uuid(), id, 'conv', 'expired', now(), now() FROM messaging_trigger ORDER BY id LIMIT 1",
             *_delivery("state = 'joined', part_of_id = (SELECT id FROM messaging_join)"),
         ),
         (
             "INSERT INTO messaging_join (id, trigger_id, activation, state, expires_at, created_at)"
-            " SELECT gen_random_uuid(), id, 'conv', 'fired', now(), now() FROM messaging_trigger LIMIT 1",
+            " SELECT gen_random_uuid(), id, 'conv', 'fired', now(), now() FROM messaging_trigger ORDER BY id LIMIT 1",
             *_delivery("part_of_id = (SELECT id FROM messaging_join)"),
         ),
     ),
@@ -457,7 +461,7 @@ PLANTED: Mapping[str, tuple[tuple[str, ...], ...]] = {
             *_set("enlistment", "vote = ''", "true"),
             *_set(
                 "coordination",
-                "decided_at = NULL, delivery_id = (SELECT id FROM messaging_delivery LIMIT 1)",
+                "decided_at = NULL, delivery_id = (SELECT id FROM messaging_delivery ORDER BY id LIMIT 1)",
                 "phase = 'committing'",
             ),
         ),
@@ -487,7 +491,7 @@ PLANTED: Mapping[str, tuple[tuple[str, ...], ...]] = {
             "UPDATE messaging_trigger SET kind = 'atomic'",
             *_set(
                 "coordination",
-                "delivery_id = (SELECT id FROM messaging_delivery WHERE state = 'in_doubt' LIMIT 1)",
+                "delivery_id = (SELECT id FROM messaging_delivery WHERE state = 'in_doubt' ORDER BY id LIMIT 1)",
                 "phase = 'committing'",
             ),
         ),
@@ -495,8 +499,7 @@ PLANTED: Mapping[str, tuple[tuple[str, ...], ...]] = {
             "UPDATE messaging_trigger SET kind = 'atomic'",
             *_set(
                 "coordination",
-                "decided_at = now(),"
-                " delivery_id = (SELECT id FROM messaging_delivery WHERE state = 'completed' ORDER BY id LIMIT 1)",
+                f"decided_at = now(), delivery_id = ({_COMPLETED})",
                 "true",
             ),
         ),
