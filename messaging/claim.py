@@ -14,9 +14,13 @@ from enum import StrEnum
 from functools import cached_property, partial
 from typing import Any
 
+from django.db import Error as DatabaseError
+
+from messaging import storage
 from messaging.choices import SignalState
 from messaging.models import Event, Message, Pair, Payload, Signal, Transmission
 from messaging.models.bulk import read
+from messaging.protocol.errors import EncodeError, ProtocolError
 from messaging.read_ahead import Encode, Octets, Reader, Unread
 from messaging.transports import Parcel
 from messaging.transports.base import Login
@@ -29,6 +33,12 @@ log = logging.getLogger(__name__)
 
 # Fields of the Parcel for a server that is not to see our credentials.
 WITHHELD: dict[str, Any] = {"authorization": "", "login": None, "client_certificate": ""}
+
+
+class EncodingFailed(EncodeError):
+    """A defect of the hub, which this message meets: it is held, and a person is told. All others go on."""
+
+    cause = "internal_error"
 
 
 class JobKind(StrEnum):
@@ -80,8 +90,9 @@ class Claim:
         """The octets of a message, made by `encode`: now of payloads in rows, ahead of the claim of those in the store.
 
         `place`: what they depend on beside the number and the attempt of the message. Raises Unread when they are still
-        to be read; and what `encode` raises.
+        to be read; and what `encode` raises, of which what nobody expects is EncodingFailed.
         """
+        encode = partial(_fenced, encode)
         if not any(payload.stored_as for payload in payloads):
             return encode(message)
         if self.reader is None:
@@ -163,6 +174,16 @@ class Claim:
     def parameters(self) -> list[object]:
         """Of a query with a time, `but` and a limit."""
         return [self.now, *([self.passed_over] if self.passed_over else []), self.limit]
+
+
+def _fenced(encode: Encode, message: Message) -> Octets:
+    try:
+        return encode(message)
+    except (ProtocolError, storage.PayloadMissing, DatabaseError, OSError):
+        raise
+    except Exception as error:
+        log.exception("encoding failed", extra={"action": "encoding_failed", "message_id": message.public_id})
+        raise EncodingFailed(f"The hub cannot write this message: {error!r}") from error
 
 
 class Due:

@@ -150,8 +150,8 @@ def _advance(pair: Pair, message: Message | None, payloads: dict[uuid.UUID, list
         try:
             parts = payloads[message.pk]
             body = claim.octets(message, parts, lambda one: preparing.stored_octets(one, parts))
-        except storage.PayloadMissing as error:
-            moved = step(state, PairEvent(Kind.SUSPEND, cause="payload_missing"), now, policy)
+        except (EncodeError, storage.PayloadMissing) as error:
+            moved = step(state, PairEvent(Kind.SUSPEND, cause=error.cause), now, policy)
             pair.cause_detail = str(error)[:500]
             _finish(pair, message, moved, now, written)
             return

@@ -111,10 +111,10 @@ def stored_body(message: Message, payloads: list[Payload]) -> bytes:
 def stored_octets(message: Message, payloads: list[Payload]) -> bytes | storage.Body:
     """The exact octets of a message that was prepared or received.
 
-    Raises ValueError when it has none yet, and storage.PayloadMissing when what is stored no longer gives them.
+    Raises storage.PayloadMissing when it has none yet, or what is stored no longer gives them.
     """
     if message.wire_frame is None:
-        raise ValueError(f"{message.public_id} was not prepared yet, so it has no octets")
+        raise storage.PayloadMissing(f"{message.public_id} has no octets")
     slices = [storage.opened(payload.content, payload.stored_as) for payload in payloads if not payload.in_frame]
     try:
         body = storage.join(Wire(message.content_type, storage.unpack_frame(message.wire_frame)).around(slices))

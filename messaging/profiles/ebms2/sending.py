@@ -155,8 +155,8 @@ def resend(due: Due, claim: Claim) -> None:
                 body = _stored(message, due.payloads[message.pk], claim)
             except Unread:
                 continue
-            except storage.PayloadMissing as error:
-                stuck[message.pk] = ("payload_missing", str(error)[:500])
+            except (EncodeError, storage.PayloadMissing) as error:
+                stuck[message.pk] = (error.cause, str(error)[:500])
                 continue
             _transmit(message, moves, body, claim)
             changed.append(message)

@@ -25,6 +25,7 @@ from messaging.models import Event, Message, Pair, Payload, Transmission
 from messaging.models.bulk import bulk_set, read
 from messaging.profile import in_flight_limit
 from messaging.profiles.repeatable import writing
+from messaging.protocol.errors import EncodeError
 from messaging.protocol.messages import Happened, move_repeatable
 from messaging.protocol.messages import State as Place
 from messaging.protocol.pair_state import Flow, Gate
@@ -113,7 +114,7 @@ def resend(due: Due, claim: Claim) -> None:
     """
     changed: list[Message] = []
     over: list[Message] = []
-    unsendable: dict[uuid.UUID, str] = {}
+    unsendable: dict[uuid.UUID, tuple[str, str]] = {}
     for message in due.messages:
         policy = repeat_policy(_terms(message))
         begun = begin(State(message.attempts, message.first_sent_at), claim.now, policy)
@@ -129,8 +130,8 @@ def resend(due: Due, claim: Claim) -> None:
             body = _stored(message, due.payloads[message.pk], claim)
         except Unread:
             continue
-        except storage.PayloadMissing as error:
-            unsendable[message.pk] = str(error)[:500]
+        except (EncodeError, storage.PayloadMissing) as error:
+            unsendable[message.pk] = (error.cause, str(error)[:500])
             continue
         _transmit(message, begun, body, claim)
         changed.append(message)
@@ -297,8 +298,8 @@ def first_send(pair: Pair, message: Message, payloads: list[Payload], claim: Cla
             body = claim.octets(message, payloads, lambda one: writing.prepare(one, payloads))
         except Unread:
             return False
-        except storage.PayloadMissing as error:
-            cause, detail = "payload_missing", str(error)[:500]
+        except (EncodeError, storage.PayloadMissing) as error:
+            cause, detail = error.cause, str(error)[:500]
     if cause:
         claim.written += stop(pair, message, cause, detail, terms, claim.now)
         return False
@@ -331,7 +332,7 @@ def _transmit(message: Message, begun: Step, body: Octets, claim: Claim) -> None
 
 
 def _with_their_pairs(
-    over: Sequence[Message], stuck: Sequence[Message], details: Mapping[uuid.UUID, str], claim: Claim
+    over: Sequence[Message], stuck: Sequence[Message], why: Mapping[uuid.UUID, tuple[str, str]], claim: Claim
 ) -> None:
     """What changes the pair as well. Its lock comes before a message's everywhere else, so here it is only tried:
     the messages of a pair that somebody holds stay due, for the next claim.
@@ -351,8 +352,7 @@ def _with_their_pairs(
         pair = pairs.get(message.pair_id)
         if pair is None:
             continue
-        detail = details[message.pk]
-        claim.written += stop(pair, message, "payload_missing", detail, _terms(message), claim.now)
+        claim.written += stop(pair, message, *why[message.pk], _terms(message), claim.now)
         hold(message)
         changed.append(message)
     bulk_set(changed, MESSAGE_FIELDS)
