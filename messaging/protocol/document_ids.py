@@ -2,7 +2,8 @@
 once"): an id that the application gives, that the document itself holds, or else the id of the message.
 
     RM-Document-ID   MIME header of an ebXML message's header part, HTTP header of a repeatable request
-    DocumentId       element of the hub's own header block in a message of a stream
+    DocumentId       element of the hub's own header block in a message of a stream; that block in ebXML 2.0, where a
+                     signature is over it
 
 Others pass over all three. On the wire an id may be as long as a MessageId, because a message that is sent anew under a
 new MessageId carries its first one; the history knows ids of 96 characters at most (`processing.MAX_DOCUMENT_ID`).

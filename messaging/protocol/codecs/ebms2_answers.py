@@ -120,7 +120,12 @@ def _listed(error: Defect | ErrorInfo) -> ErrorInfo:
 
 
 def _location(place: str) -> str:
-    """Within the envelope an XPointer, else the part of the message with this Content-ID."""
+    """Within the envelope an XPointer, else the part of the message with this Content-ID.
+
+    A router speaks of the header document of the profile in between, which is no part of this message.
+    """
+    if place.startswith("/ebXMLHeader"):
+        return ""
     said = f"xpointer({place})" if _WITHIN.fullmatch(place) else f"cid:{escaped_reference(place)}"
     return said[: DEFAULT_LIMITS.identifier] if place else ""
 

@@ -13,6 +13,7 @@ from messaging.protocol.errors import EncodeError
 SOAP = "http://schemas.xmlsoap.org/soap/envelope/"
 EB = "http://www.oasis-open.org/committees/ebxml-msg/schema/msg-header-2_0.xsd"
 XLINK = "http://www.w3.org/1999/xlink"
+NAMESPACE = "urn:rmhub:ebms2:1"  # our own header block
 DS = "http://www.w3.org/2000/09/xmldsig#"
 
 VERSION = "2.0"

@@ -13,7 +13,7 @@ from datetime import datetime
 from lxml import etree
 
 from messaging.protocol import document_ids
-from messaging.protocol.codecs.ebms2_lexical import DS, EB, PACKAGING, SERVICE, SOAP, VERSION, has_scheme
+from messaging.protocol.codecs.ebms2_lexical import DS, EB, NAMESPACE, PACKAGING, SERVICE, SOAP, VERSION, has_scheme
 from messaging.protocol.codecs.ebms2_parts import (
     Block,
     Notes,
@@ -41,7 +41,7 @@ from messaging.protocol.codecs.ebms2_soap import (
 )
 from messaging.protocol.codecs.ebxml_lexical import UNKNOWN_TIME, parse_timestamp
 from messaging.protocol.codecs.related import Containers, containers, payloads
-from messaging.protocol.codecs.xml import XML_SPACE, parse_document
+from messaging.protocol.codecs.xml import XML_SPACE, element_text, parse_document
 from messaging.protocol.envelope import (
     DEFAULT_LIMITS,
     Acknowledgment,
@@ -174,7 +174,7 @@ def _envelope(
         semantics=ebms.semantics,
         routing=(),
         ref_to_message_id=reference,
-        document_id=document_ids.read_header(found.document_id, notes) if business else "",
+        document_id=_document_id(own, notes) if business else "",
         manifest=references,
         payloads=payloads(parts, business, notes),
         error=ebms.gravest if kind is Ebms2Kind.ERROR else None,
@@ -182,6 +182,14 @@ def _envelope(
         defects=tuple(notes.defects),
         ebms=ebms,
     )
+
+
+def _document_id(own: etree._Element, notes: Notes) -> str:
+    """The id in the hub's own header block. What has an actor may be left out of a signature, so it does not count."""
+    blocks = (block for block in own.itersiblings(f"{{{NAMESPACE}}}DocumentId") if not actor(block))
+    found = next(blocks, None)
+    text = "" if found is None else element_text(found)
+    return document_ids.read(text, notes, f"{HEADER}/DocumentId")
 
 
 def _fault_alone(error: ErrorInfo, notes: Notes) -> Envelope:

@@ -12,6 +12,7 @@ from messaging.protocol.codecs.ebms2_lexical import (
     DS,
     EB,
     MAX_ORDER,
+    NAMESPACE,
     NEXT,
     PACKAGING,
     SERVICE,
@@ -61,11 +62,9 @@ def encode(envelope: Envelope, options: Ebms2Options = DEFAULT_OPTIONS) -> Wire:
 
 def enclose(envelope: Envelope, document: bytes, options: Ebms2Options = DEFAULT_OPTIONS) -> Wire:
     """The octets of a message whose SOAP envelope (UTF-8) is there already, signed perhaps. Raises EncodeError."""
-    if not (envelope.payloads or envelope.document_id or options.multipart):
+    if not (envelope.payloads or options.multipart):
         return related.alone(PACKAGING, document)
-    return related.enclose(
-        PACKAGING, document, envelope.payloads, envelope.message_id, document_id=envelope.document_id
-    )
+    return related.enclose(PACKAGING, document, envelope.payloads, envelope.message_id)
 
 
 def soap_document(envelope: Envelope, options: Ebms2Options = DEFAULT_OPTIONS) -> bytes:
@@ -82,6 +81,7 @@ def soap_document(envelope: Envelope, options: Ebms2Options = DEFAULT_OPTIONS) -
         "<SOAP:Header>\r\n"
         f"{write.message_header(envelope, ebms)}"
         f"{write.signals(ebms)}"
+        f"{_own_block(envelope.document_id)}"
         "</SOAP:Header>\r\n"
         "<SOAP:Body>\r\n"
         f"{write.manifest(envelope.manifest)}"
@@ -89,6 +89,11 @@ def soap_document(envelope: Envelope, options: Ebms2Options = DEFAULT_OPTIONS) -
         "</SOAP:Body>\r\n"
         "</SOAP:Envelope>\r\n"
     ).encode()
+
+
+def _own_block(document_id: str) -> str:
+    """The document's id, which decides what becomes of it, so that a signature is over it. Others pass it over."""
+    return f'<DocumentId xmlns="{NAMESPACE}">{identifier(document_id)}</DocumentId>\r\n' if document_id else ""
 
 
 def _check(envelope: Envelope, ebms: Ebms2) -> None:

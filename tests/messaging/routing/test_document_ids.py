@@ -29,6 +29,7 @@ WHY = "the answer was lost, and nobody at B can be asked"
 ROADS = {
     "ebxml": ("msh", {"timeout": 30, "retries": 1, "retry_interval": 30, "transport_retries": 0}),
     "repeatable": (f"exchange/{TPA}/", {"timeout": 30, "partner_window": 600, "repeat_interval": 60}),
+    "ebms2": ("msh", {"retries": 1, "retry_interval": 60, "partner_window": 600}),
     "stream": ("streams", {"time_to_live": 600, "resend_schedule": "60"}),
 }
 

@@ -373,10 +373,17 @@ def test_identifiers_can_be_stored() -> None:
     assert envelope.fault is not None and envelope.fault.code is ErrorCode.VALUE_NOT_RECOGNIZED
 
 
-def test_a_document_id_comes_with_the_root_part() -> None:
+def test_a_document_id_comes_in_a_block_of_its_own() -> None:
+    """What is beside the SOAP envelope is in no signature."""
     content_type, body = enclose(ORDER_XML, ORDER_PART)
-    body = body.replace(b"Content-Type: text/xml", b"RM-Document-ID: order 4711\r\nContent-Type: text/xml", 1)
+    beside = body.replace(b"Content-Type: text/xml", b"RM-Document-ID: order 4711\r\nContent-Type: text/xml", 1)
+    assert decode(content_type, beside).document_id == ""
+    block = '<DocumentId xmlns="urn:rmhub:ebms2:1"> order 4711 </DocumentId></SOAP:Header>'
+    content_type, body = enclose(ORDER_XML.replace("</SOAP:Header>", block), ORDER_PART)
     assert decode(content_type, body).document_id == "order 4711"
+    # A signature may leave out what is for the next hop.
+    body = body.replace(b"<DocumentId ", b'<DocumentId SOAP:actor="http://schemas.xmlsoap.org/soap/actor/next" ')
+    assert decode(content_type, body).document_id == ""
 
 
 def test_a_time_zone_is_counted() -> None:
