@@ -161,11 +161,13 @@ def _accept(item: Item, batch: Batch) -> Answer:
     assert item.pair_id is not None
     pair, ebms, terms = batch.pairs[item.pair_id], _ebms(item), item.agreed
     stored = batch.known.get(item.key)
-    # What was in order when it first came is a repeat, whatever its certificate is by now.
-    fault = None if stored is not None and stored.digest == item.digest else item.envelope.fault
+    once = ebms.duplicate_elimination or terms.detect_repeats or terms.semantics != Semantics.BEST_EFFORT
+    fault = item.envelope.fault
+    if fault is not None and once and stored is not None and _is_copy(stored, item):
+        fault = None  # it was in order when it first came, whatever its certificate is by now
     received = Received(
         acknowledge=bool(ebms.ack_requests),
-        once=ebms.duplicate_elimination or terms.detect_repeats or terms.semantics != Semantics.BEST_EFFORT,
+        once=once,
         known=stored is not None,
         same_content=stored is None or is_same(stored, item),
         expired=ebms.time_to_live is not None and ebms.time_to_live < batch.now,
@@ -183,6 +185,12 @@ def _accept(item: Item, batch: Batch) -> Answer:
     if decision.verdict is Verdict.DUPLICATE:
         return _repeat(item, pair, decision, stored, batch)
     return _take(item, pair, decision, received, batch)
+
+
+def _is_copy(stored: Known, item: Item) -> bool:
+    """Whether it is what came first: the same octets, and the Content-Type, which says what they mean."""
+    came = Message.objects.filter(pk=stored.message_pk, digest=item.digest, content_type=item.content_type)
+    return came.exists()
 
 
 def _known(item: Item, batch: Batch) -> Conversation:
@@ -352,12 +360,14 @@ def _repeat(item: Item, pair: Pair, decision: Decision, stored: Known | None, ba
     batch.repeated(item, pair, stored.message_pk, item.envelope.message_id, data)
     if not decision.acknowledge:
         return TAKEN
+    ack = batch.new_acks.get(stored.message_pk)
+    ours = Signal.objects.filter(about=stored.message_pk, direction=Direction.OUT, kind=SignalKind.ACKNOWLEDGEMENT)
+    if ack is None and (decision.warning or item.unsigned) and not ours.exists():
+        return TAKEN  # an acknowledgement made of this copy would be proof of what is not stored
     if not _says_at_once(item):
         batch.owe_again(stored.message_pk, item)
         return TAKEN
-    ack = batch.new_acks.get(stored.message_pk)
     if ack is None:
-        ours = Signal.objects.filter(about=stored.message_pk, direction=Direction.OUT, kind=SignalKind.ACKNOWLEDGEMENT)
         ack = ours.select_for_update().first()
         if ack is None:
             # It first came as a message that asks for none.

@@ -120,7 +120,9 @@ def _proven(item: Item, message: Message, pair: Pair, word: ErrorInfo | Acknowle
     if isinstance(word, ErrorInfo) or terms.signatures != Signatures.RECEIPTS:
         return item, ""
     if item.terms is not terms or not (item.signed_by or item.unsigned):  # a business message was looked at before
-        item = signed.looked_at(replace(item, terms=terms), (), Limits(body=len(item.body)), said.now)
+        limits = Limits(body=len(item.body))
+        came = ebms2.decode(item.content_type, item.body, limits).payloads if terms.encrypts else ()
+        item = signed.looked_at(replace(item, terms=terms), came, limits, said.now)
     if message.wire_frame is None:
         return item, "what was sent is not known any more: the database was restored"
     why = signed.why_no_receipt(item, word, signed.digests_sent(storage.unpack_frame(message.wire_frame)))

@@ -18,6 +18,7 @@ from messaging.models import Event, Message, Pair, Payload
 from messaging.profile import Errors, Outgoing, Proof
 from messaging.profiles.ebms2 import (
     accepting,
+    answered,
     asking,
     awaited,
     encrypted,
@@ -25,6 +26,7 @@ from messaging.profiles.ebms2 import (
     proofs,
     receiving,
     sending,
+    signed,
     writing,
 )
 from messaging.profiles.one_by_one import OneByOne
@@ -43,6 +45,7 @@ from messaging.protocol.messages import (
 )
 from messaging.transports import Receipt
 from partners import choices
+from partners.choices import Signatures
 from partners.terms import Terms
 from rmhub import clock
 from rmhub.language import gettext_lazy
@@ -97,6 +100,7 @@ class Ebms2Profile(OneByOne):
     answer_headers = writing.HEADERS
     move = staticmethod(move_ebms2)
     bench: Bench = Ebms2Bench()
+    hears = True
     first_send = staticmethod(sending.first_send)
     skipped = (MessageState.RETRYING, MessageState.AWAITING_ACK)
     without_number = gettext_lazy("Numbers of ebXML 2.0 belong to a conversation: have the partner reset it.")
@@ -135,6 +139,9 @@ class Ebms2Profile(OneByOne):
         forgotten = message.first_sent_at + sending.policy_of(terms).persist
         return min(forgotten, message.expires_at) if message.expires_at is not None else forgotten
 
+    def repeat_at(self, message: Message, terms: Terms) -> datetime | None:
+        return None if sending.is_spent(message, terms) else super().repeat_at(message, terms)
+
     def send_due(self, due: Due, claim: Claim) -> None:
         sending.resend(due, claim)
 
@@ -147,6 +154,9 @@ class Ebms2Profile(OneByOne):
     ) -> Recorded:
         return Recorded(sending.record(outcomes, pairs, now, written, receiving.take_response))
 
+    def hear(self, message: Message, receipt: Receipt, pair: Pair, now: datetime, written: list[Event]) -> None:
+        answered.in_response(receipt, message, pair, now, written, receiving.take_response)
+
     def held(self, pair: Pair) -> bool:
         return pair.conversations.filter(gap_since__isnull=False).exists()
 
@@ -156,7 +166,7 @@ class Ebms2Profile(OneByOne):
     def restored(self, now: datetime) -> None:
         ordering.restored()
 
-    def drop(self, pair: Pair, message: Message, happened: Happened, reason: str, now: datetime) -> Event:
+    def drop(self, pair: Pair, message: Message, happened: Happened, reason: str, now: datetime) -> list[Event]:
         dropped = super().drop(pair, message, happened, reason, now)
         ordering.interrupted([message])
         return dropped
@@ -182,6 +192,8 @@ class Ebms2Profile(OneByOne):
     def check_submission(
         self, errors: Errors, terms: Terms, *, payloads: int, semantics: str, message_id: str, time_to_live: int | None
     ) -> None:
+        if terms.signatures != Signatures.NONE and payloads > signed.MAX_DOCUMENTS:
+            errors["payloads"] = [_("At most {count} payloads.").format(count=signed.MAX_DOCUMENTS)]
         longest = terms.time_to_live or MAX_LIFE
         if time_to_live is not None and not 1 <= time_to_live <= longest:
             errors["time_to_live"] = [_("Seconds, from 1 to {most}.").format(most=longest)]

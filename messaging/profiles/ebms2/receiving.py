@@ -102,6 +102,9 @@ def receive(arrival: Arrival, *, limits: Limits, principal: Principal, one_way: 
     )
     item = signed.looked_at(replace(item, envelope=envelope), came, limits, now)
     defects = (*unread, *signed.defects(item), *envelope.defects)
+    if wants_proof and len(envelope.payloads) > signed.MAX_DOCUMENTS:
+        said = f"An acknowledgement is signed for {signed.MAX_DOCUMENTS} documents at most."
+        defects = (*defects, Defect(ErrorCode.NOT_SUPPORTED, said, "/Envelope/Body/Manifest"))
     # What goes elsewhere has parties and a service of other agreements; its acknowledgement is ours.
     outside = outside_agreement(envelope, terms) if road is None else _unagreed_receipt(envelope, terms)
     defects = (*defects, *outside)

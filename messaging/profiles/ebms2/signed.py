@@ -32,6 +32,8 @@ _METHODS = {
     SignatureAlgorithm.RSA_SHA1: (SignatureMethod.RSA_SHA1, DigestMethod.SHA1),
 }
 _PLACE = "/Envelope/Header/Signature"
+# Documents of a message that is signed, or whose acknowledgement is: one for two actors names each twice.
+MAX_DOCUMENTS = 200
 
 
 class SigningImpossible(EncodeError):
@@ -113,7 +115,7 @@ def looked_at(item: Item, came: Sequence[PayloadPart], limits: Limits, now: date
 
     `came`: the documents as they are on the wire. The signature of some senders is over them, though encrypted.
     """
-    terms = item.terms
+    terms, item = item.terms, replace(item, signed_by="", digests=(), unsigned="")
     if terms is None or terms.signatures == Signatures.NONE:
         return item
     document = ebms2.soap_of(item.content_type, item.body, limits)
@@ -142,8 +144,8 @@ def why_no_receipt(item: Item, said: Acknowledgment, sent: Sequence[Digest]) -> 
 
 def digests_sent(frame: Sequence[bytes]) -> tuple[Digest, ...]:
     """What the signature of a message of ours covers, of the octets around its payloads."""
-    # Headers before it and behind it say anything, ids of documents and names of files, but have no empty line; within
-    # the envelope ">" of a text is "&gt;".
+    # Headers before it and behind it say anything, as names of files do, but have no empty line; within the envelope
+    # ">" of a text is "&gt;".
     begin, end = 0 if frame[0].startswith(b"<?xml") else frame[0].index(b"\r\n\r\n<?xml") + 4, b"Envelope>"
     document = frame[0][begin : frame[0].index(end, begin) + len(end)]
     return ebms2.digests_of(document)

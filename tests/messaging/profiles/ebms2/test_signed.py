@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -14,16 +15,27 @@ from cryptography.hazmat.primitives.serialization import Encoding
 
 from messaging.choices import Direction, MessageState, SignalKind, SignalState
 from messaging.entrance.refusals import Arrival
+from messaging.exceptions import InvalidSubmission
 from messaging.messages.services.submitting import NewPayload, message_submit
 from messaging.models import Incident, Message, Rejection, Signal
 from messaging.pairs.services.operating import pair_resume
+from messaging.profiles.acknowledging import Item
 from messaging.profiles.ebms2 import answered, signatures
+from messaging.profiles.ebms2 import signed as signing
 from messaging.protocol.codecs import ebms2
-from messaging.protocol.envelope import Acknowledgment, AckRequest, Actor, DocumentReference, Envelope, PayloadPart
+from messaging.protocol.envelope import (
+    DEFAULT_LIMITS,
+    Acknowledgment,
+    AckRequest,
+    Actor,
+    DocumentReference,
+    Envelope,
+    PayloadPart,
+)
 from partners import registry, selectors, services
 from partners.choices import CredentialKind
 from partners.models import Credential
-from partners.terms import Presented
+from partners.terms import Presented, Principal
 from rmhub import clock
 from rmhub.clock import frozen
 from rmhub.roles import Role
@@ -133,7 +145,7 @@ def test_names_around_the_envelope_take_nothing_from_an_acknowledgement() -> Non
     message = message_submit(**names, payloads=payloads).message  # type: ignore[arg-type]
     with link() as wire:
         work()
-    assert b": <?xml\r\n" in wire.last.octets and b"the last </soap:Envelope>" in wire.last.octets
+    assert b">&lt;?xml<" in wire.last.octets and b"the last </soap:Envelope>" in wire.last.octets
     side.bring(signed(side, receipt(wire.last)))
     assert test_sending.state(message) == MessageState.DELIVERED
 
@@ -335,6 +347,21 @@ def test_sha1_is_taken_where_it_is_agreed() -> None:
     assert any(b"rsa-sha1" in document_of(parcel) for parcel in wire.parcels)
 
 
+def test_a_second_look_under_other_terms_forgets_what_the_first_has_found() -> None:
+    """An acknowledgement on a business message is looked at under the terms of the message that it is about."""
+    side = signing_side(signature_algorithm="rsa-sha1")
+    came = signed(side, side.envelope(), how=WEAK)
+    principal = Principal(side.terms.partner_id, "Partner", uuid.UUID(int=1))
+    envelope = decoded(came)
+    item = Item(envelope=envelope, body=came.body, content_type=came.content_type, principal=principal, digest="",
+                terms=side.terms)  # fmt: skip
+    first = signing.looked_at(item, (), DEFAULT_LIMITS, clock.now())
+    assert first.signed_by and not first.unsigned
+    strict = replace(first, terms=replace(side.terms, signature_algorithm="rsa-sha256"))
+    second = signing.looked_at(strict, (), DEFAULT_LIMITS, clock.now())
+    assert (second.signed_by, second.digests) == ("", ()) and "does not allow" in second.unsigned
+
+
 def test_an_expired_certificate_is_refused() -> None:
     side = signing_side()
     arrival = signed(side, side.envelope())
@@ -358,6 +385,84 @@ def test_a_copy_of_what_was_taken_is_acknowledged_again_when_its_certificate_was
     assert first.octets == second.octets
     assert Message.objects.get(direction=Direction.IN).copies == 1
     assert not Signal.objects.filter(kind=SignalKind.ERROR).exists()
+
+
+def test_other_octets_under_a_known_id_are_no_copy_of_what_was_taken() -> None:
+    """Octets mean what the Content-Type says: another boundary makes another message of them, that nobody signed."""
+    side = signing_side(signatures="messages", semantics="BestEffort", retries=0, sync_reply="mshSignalsOnly")
+    said = replace(RELIABLE, ack_requests=())
+    genuine = signed(side, side.envelope("m1@partner.example", ebms=said))
+    forged = side.arrival(side.envelope("m1@partner.example", ebms=replace(said, duplicate_elimination=False)))
+    assert isinstance(genuine.body, bytes) and isinstance(forged.body, bytes)
+    other = {"content_type": forged.content_type.replace("ebms2-", "other-")}
+    body = genuine.body + forged.body.replace(b"ebms2-", b"other-")
+    side.bring(replace(genuine, body=body))
+    side.bring(replace(forged, body=body, **other))
+    assert Message.objects.get(direction=Direction.IN).content_type == genuine.content_type
+    assert Signal.objects.get(kind=SignalKind.ERROR).error_code == "SecurityFailure"
+
+
+@pytest.mark.parametrize("at_once", [False, True], ids=["later", "in the response"])
+@pytest.mark.parametrize("copy", ["other content", "unsigned"])
+def test_a_copy_makes_no_acknowledgement_of_what_is_not_stored(copy: str, at_once: bool) -> None:
+    """The first one asked for none: another document under its id would get the proof that it was received."""
+    side = signing_side(sync_reply="mshSignalsOnly" if at_once else "none")
+    first = side.envelope("m1@partner.example", ebms=replace(RELIABLE, ack_requests=()), content=b"<A/>")
+    side.bring(signed(side, first))
+    asks = replace(RECEIPTS, sync_reply=at_once)
+    second = side.envelope("m1@partner.example", ebms=asks, content=b"<B/>" if copy == "other content" else b"<A/>")
+    answer = side.bring(signed(side, second) if copy == "other content" else side.arrival(second))
+    assert answer.status in (200, 204)
+    assert not Signal.objects.filter(direction=Direction.OUT, kind=SignalKind.ACKNOWLEDGEMENT).exists()
+    assert Message.objects.get(direction=Direction.IN).message_id == "m1@partner.example"
+
+
+def test_the_id_of_a_document_is_believed_where_the_signature_is_over_it() -> None:
+    """It decides whether a document is thrown away as one that was processed already."""
+    side = signing_side()
+    plain = signed(side, side.envelope("m1@partner.example", ebms=RECEIPTS))
+    assert isinstance(plain.body, bytes)
+    added = plain.body.replace(b"Content-Type: text/xml", b"RM-Document-ID: D1\r\nContent-Type: text/xml", 1)
+    assert added != plain.body
+    side.bring(replace(plain, body=added))
+    side.bring(signed(side, side.envelope("m2@partner.example", ebms=RECEIPTS, document_id="D2")))
+    changed = signed(side, side.envelope("m3@partner.example", ebms=RECEIPTS, document_id="D3"))
+    assert isinstance(changed.body, bytes) and b">D3<" in changed.body
+    side.bring(replace(changed, body=changed.body.replace(b">D3<", b">D1<")))
+    came = Message.objects.filter(direction=Direction.IN).order_by("message_id")
+    assert list(came.values_list("message_id", "document_id")) == [
+        ("m1@partner.example", ""),
+        ("m2@partner.example", "D2"),
+    ]
+
+
+@pytest.mark.parametrize("more", [0, 1])
+def test_more_documents_than_can_be_signed_for_are_not_taken_and_not_sent(more: int) -> None:
+    """What its acknowledgement cannot name came again and again otherwise, and ended in a 500."""
+    side = signing_side()
+    count = signing.MAX_DOCUMENTS + more
+    parts = tuple(PayloadPart(f"p{number}@partner.example", "text/plain", b"x") for number in range(count))
+    names = tuple(DocumentReference("", f"cid:{part.content_id}") for part in parts)
+    both = replace(RELIABLE, ack_requests=(AckRequest(signed=True), AckRequest(Actor.NEXT_MSH, signed=True)))
+    side.bring(signed(side, replace(side.envelope("m1@partner.example", ebms=both), payloads=parts, manifest=names)))
+    assert Message.objects.filter(direction=Direction.IN).exists() is not bool(more)
+    with link() as wire:
+        work()
+    said = decoded(wire.last).ebms
+    assert said is not None
+    if more:
+        assert [one.code for one in said.errors] == ["NotSupported"]
+    else:
+        assert [len(one.digests) for one in said.acknowledgments] == [count + 1] * 2
+        assert verified(wire.last)
+    payloads = [NewPayload(b"x", "text/plain") for _ in range(count)]
+    names_of_ours = {"agreement": side.terms.tpa_id, "service": SERVICE, "action": ACTION}
+    if more:
+        with pytest.raises(InvalidSubmission) as refused:
+            message_submit(**names_of_ours, payloads=payloads)  # type: ignore[arg-type]
+        assert "payloads" in refused.value.errors
+    else:
+        message_submit(**names_of_ours, payloads=payloads)  # type: ignore[arg-type]
 
 
 def test_two_certificates_are_valid_while_one_follows_the_other() -> None:
