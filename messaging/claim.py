@@ -205,19 +205,19 @@ class Due:
         return self._whole._payloads
 
     @property
-    def holds(self) -> dict[uuid.UUID, tuple[str, str]]:
-        """Gate and flow of each pair."""
-        return self._whole._holds
+    def pairs(self) -> dict[uuid.UUID, Pair]:
+        """Gate, flow and `probing` of each pair, which is not locked."""
+        return self._whole._pairs
 
     @cached_property
     def _payloads(self) -> dict[uuid.UUID, list[Payload]]:
         return Payload.of_messages(message.pk for message in self.messages)
 
     @cached_property
-    def _holds(self) -> dict[uuid.UUID, tuple[str, str]]:
+    def _pairs(self) -> dict[uuid.UUID, Pair]:
         wanted = list({message.pair_id for message in self.messages})
-        pairs = read(Pair, "SELECT id, gate, flow FROM messaging_pair WHERE id = ANY(%s)", [wanted])
-        return {pair.pk: (pair.gate, pair.flow) for pair in pairs}
+        found = read(Pair, "SELECT id, gate, flow, probing FROM messaging_pair WHERE id = ANY(%s)", [wanted])
+        return {pair.pk: pair for pair in found}
 
 
 @dataclass(slots=True)

@@ -17,9 +17,10 @@ from typing import Any
 from django.utils.translation import gettext as _
 
 from messaging.bench import Bench
-from messaging.choices import Direction, PartnerAnswer
+from messaging.choices import Direction, MessageState, PartnerAnswer
 from messaging.claim import Claim, Due, Job, Recorded
 from messaging.models import Event, Message, Pair, Payload, Signal
+from messaging.models.message import IN_FLIGHT
 from messaging.protocol.codecs.entity_file import name_of
 from messaging.protocol.codecs.stream import StreamEnvelope
 from messaging.protocol.envelope import Envelope, Sought, Wire
@@ -97,6 +98,9 @@ class Profile(ABC):
     # False: outcomes lock messages before their pairs, as whoever stores an answer does (spec 5).
     pairs_first = True
 
+    # Whether the response to a message that is sent once may say more than its status (`hear`).
+    hears = False
+
     @property
     def acknowledged_singly(self) -> bool:
         """Whether each message has an acknowledgement of its own, and several are in flight."""
@@ -164,6 +168,10 @@ class Profile(ABC):
         """Writes what came of attempts at messages that it moves itself; `pairs`: theirs, locked, if `pairs_first`."""
         raise AssertionError("a profile that moves messages itself says how")
 
+    def hear(self, message: Message, receipt: Receipt, pair: Pair, now: datetime, written: list[Event]) -> None:
+        """Takes what the response to a message that is sent once says (`hears`). Call with both locked."""
+        raise AssertionError("a profile that hears says how")
+
     def held(self, pair: Pair) -> bool:
         """Whether something that was received on the pair waits for its turn."""
         return False
@@ -177,6 +185,13 @@ class Profile(ABC):
     def last_send(self, message: Message, terms: Terms) -> datetime:
         """When a message in flight one by one, which has been sent first at `first_sent_at`, is sent no more."""
         raise AssertionError(f"messages under {terms.tpa_id} are not in flight one by one")
+
+    def repeat_at(self, message: Message, terms: Terms) -> datetime | None:
+        """When a message in flight one by one goes out again by itself; None: it does not, or it is on the wire."""
+        waits = message.state in (MessageState.RETRYING, MessageState.AWAITING_ACK)
+        if not waits or message.due_at is None or message.expires_at is None or message.due_at >= message.expires_at:
+            return None
+        return message.due_at
 
     def restored(self, now: datetime) -> None:
         """The database was replaced by an older one, or ids were lost: what that leaves in doubt. Call outside of
@@ -280,6 +295,10 @@ def carried(pair: Pair, terms: Terms | None) -> Profile:
     agreed = named(terms.profile if terms is not None else Name.EBXML)
     if agreed.windowed and pair.in_flight_id is None:
         return agreed
+    if pair.out_now and terms is None:
+        under_way = Message.objects.filter(pair=pair, state__in=IN_FLIGHT, expires_at__isnull=False)
+        for message in under_way.select_related("agreement_version")[:1]:
+            return of_message(message)
     if pair.out_now:
         return agreed if agreed.one_by_one else named(Name.REPEATABLE)
     return agreed if pair.in_flight_id is None else named(Name.EBXML)

@@ -231,9 +231,8 @@ def _claim_messages(claim: Claim) -> None:
     due = Due(messages)
     moved: list[Message] = []
     for message in once:
-        gate, _ = due.holds[message.pair_id]
         with suppress(Unread):
-            _send_once(message, due.payloads, gate, claim)
+            _send_once(message, due.payloads, due.pairs[message.pair_id].gate, claim)
             moved.append(message)
     bulk_set(moved, PREPARED_FIELDS)
     for speaks, mine in own.items():

@@ -79,14 +79,15 @@ def give_back(jobs: Sequence[Job]) -> None:
     """The worker stops before these are begun: they are due at once, for whoever comes next.
 
     A message that may be sent only once is queued again, for it was not sent. All others take the way of a lease that
-    ran out: the same octets, at once.
+    ran out: the same octets, at once, and no retry is used.
     """
     if not jobs:
         return
     now = clock.now()
     with transaction.atomic(durable=True):
         once = [job for job in jobs if job.kind is JobKind.UNRELIABLE]
-        _set_timers([job for job in jobs if job not in once], lambda job: now, _MESSAGES.format(more=""))
+        uncounted = _MESSAGES.format(more=", attempts_before = m.attempts_before + 1")
+        _set_timers([job for job in jobs if job not in once], lambda job: now, uncounted)
         _set_timers(once, lambda job: now, _MESSAGES.format(more=", state = 'queued'"))
         begun = Transmission.objects.filter(pk__in=[job.transmission_id for job in jobs], outcome=Outcome.ON_THE_WIRE)
         begun.update(

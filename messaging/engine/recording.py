@@ -50,15 +50,19 @@ def record(outcomes: Sequence[tuple[Job, Receipt]]) -> list[bool]:
             for kind in (JobKind.PAIR, JobKind.SIGNAL, JobKind.UNRELIABLE)
         )
         own = _by_profile(outcomes)
+        heard = [job.pair_id for job, receipt in once if job.pair_id and receipt.response and _speaks(job).hears]
         # Pairs of all kinds at once, then all other rows, and incidents after those: claims hold rows of messages and
         # signals when they open an incident, so whoever has opened one must not wait for such a row any more.
         # A pair whose acknowledgement came first has moved on: of that one only the attempt is written.
         pairs = Pair.locked(
-            (job.pair_id for speaks, mine in own.items() if speaks.pairs_first for job, _ in mine if job.pair_id),
+            (
+                *(job.pair_id for speaks, mine in own.items() if speaks.pairs_first for job, _ in mine if job.pair_id),
+                *heard,
+            ),
             sending={job.transmission_id: job.pair_id for job, _ in timed if job.pair_id},
         )
         signal_moves = _record_signals(signals, now)
-        plain_moves = _record_unreliable(once, now, written)
+        plain_moves = _record_unreliable(once, pairs, now, written)
         recorded = [speaks.record(mine, pairs, now, written) for speaks, mine in own.items()]
         pair_moves = _record_pairs(timed, pairs, now, written)
         causes: dict[uuid.UUID, str] = {}
@@ -91,8 +95,12 @@ def _by_profile(
     found: dict[profile.Profile, list[tuple[Job, Receipt]]] = defaultdict(list)
     for job, receipt in outcomes:
         if job.kind is JobKind.OWN:
-            found[profile.of(registry.current().version(job.version_id))].append((job, receipt))
+            found[_speaks(job)].append((job, receipt))
     return dict(sorted(found.items(), key=lambda one: one[0].pairs_first))
+
+
+def _speaks(job: Job) -> profile.Profile:
+    return profile.of(registry.current().version(job.version_id))
 
 
 def _tell(server: str) -> None:
@@ -205,7 +213,9 @@ def _record_signals(outcomes: Sequence[tuple[Job, Receipt]], now: datetime) -> s
     return moved
 
 
-def _record_unreliable(outcomes: Sequence[tuple[Job, Receipt]], now: datetime, written: list[Event]) -> set[uuid.UUID]:
+def _record_unreliable(
+    outcomes: Sequence[tuple[Job, Receipt]], pairs: Mapping[uuid.UUID, Pair], now: datetime, written: list[Event]
+) -> set[uuid.UUID]:
     if not outcomes:
         return set()
     messages = Message.of_ids((job.message_id for job, _ in outcomes if job.message_id), lock=True)
@@ -226,5 +236,7 @@ def _record_unreliable(outcomes: Sequence[tuple[Job, Receipt]], now: datetime, w
             # AtMostOnce: the sending party can detect it (3.1.2). BestEffort: it can not (3.1.3); our screens show it.
             data = {"cause": receipt.cause, "detail": receipt.detail}
             written.append(events.event("message.failed", now, pair=pair_id, message=message, data=data))
+        if receipt.response and _speaks(job).hears:
+            _speaks(job).hear(message, receipt, pairs[pair_id], now, written)
     bulk_set(list(messages.values()), ("state", "cause", "cause_detail", "due_at", "completed_at"))
     return moved

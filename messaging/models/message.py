@@ -23,8 +23,10 @@ from messaging.protocol.envelope import Semantics
 from partners.models import AgreementVersion, Party
 from rmhub.language import gettext_lazy
 
+# It was put on the wire, and nothing has come of it.
+IN_FLIGHT = (MessageState.SENDING, MessageState.AWAITING_ACK, MessageState.RETRYING)
 # On its way: moving on from one of these states to another is nothing that an index knows of.
-OPEN = (MessageState.QUEUED, MessageState.SENDING, MessageState.AWAITING_ACK, MessageState.RETRYING)
+OPEN = (MessageState.QUEUED, *IN_FLIGHT)
 DONE = (MessageState.DELIVERED, MessageState.RECEIVED)
 # Standings of what may still get to its receiver: whoever it came from waits for it.
 WAITED_FOR = ("open", MessageState.CONFIRMING.value, MessageState.FAILED.value, MessageState.IN_DOUBT.value)

@@ -18,7 +18,7 @@ from messaging.models import Event, Message, Pair
 from messaging.profile import Acted, Profile, of
 from messaging.profiles.refusals import refused
 from messaging.profiles.repeatable import repeating
-from messaging.profiles.repeatable.repeating import FirstSend
+from messaging.profiles.repeatable.repeating import FirstSend, Goes
 from messaging.protocol.errors import IllegalTransition
 from messaging.protocol.messages import Happened
 from messaging.protocol.pair_state import Flow, Kind
@@ -41,7 +41,7 @@ class OneByOne(Profile):
 
     def let_go(self, pair: Pair, now: datetime) -> None:
         if pair.out_now:
-            repeating.let_go(pair, now)
+            repeating.let_go(pair, now, Goes.HELD)
 
     def moves(self, message: Message) -> bool:
         return True
@@ -73,10 +73,10 @@ class OneByOne(Profile):
             message = found.select_for_update().first()
             if message is None:
                 raise IllegalTransition(pair.flow, kind, refused(Flow.SENDING, Kind.SKIP))
-            done.events.append(self.drop(pair, message, Happened.SKIPPED, reason, now))
+            done.events += self.drop(pair, message, Happened.SKIPPED, reason, now)
             done.named["message"] = message.public_id
         if kind is not Kind.SKIP or pair.probing:
-            repeating.let_go(pair, now, anew=kind is Kind.RESUME)
+            repeating.let_go(pair, now, Goes.ANEW if kind is Kind.RESUME else Goes.NOW)
         if terms is not None:
             repeating.set_timer(pair, terms, now)
         return done
@@ -84,22 +84,25 @@ class OneByOne(Profile):
     def cancel(self, pair: Pair, message: Message, terms: Terms, reason: str, now: datetime) -> list[Event]:
         cancelled = self.drop(pair, message, Happened.CANCELLED, reason, now)
         if pair.probing:
-            repeating.let_go(pair, now)
+            repeating.let_go(pair, now, Goes.NOW)
         repeating.set_timer(pair, terms, now)
         pair.save(update_fields=list(REPEATABLE_FIELDS))
         dispatch.wake_on_commit(dispatch.SEND)
-        return [cancelled]
+        return cancelled
 
-    def drop(self, pair: Pair, message: Message, happened: Happened, reason: str, now: datetime) -> Event:
+    def drop(self, pair: Pair, message: Message, happened: Happened, reason: str, now: datetime) -> list[Event]:
         """Ends a message that waits or is between two attempts. Call with both locked; the caller saves the pair."""
         waits = message.state == MessageState.QUEUED
         message.state = repeating.moved(message, happened)
         message.due_at, message.completed_at = None, now
         message.save(update_fields=["state", "due_at", "completed_at"])
         upstream.onward_ended([(message.forwarded_from_id, message.state)], now)
+        written: list[Event] = []
         if not waits:
             pair.out_now -= 1
+            if not pair.out_now:
+                written = repeating.over(pair, "Nothing is on its way any more.", now)
         elif self.moves(message):  # what is sent once waits beside the queue
             pair.queued -= 1
         kind = "message.skipped" if happened is Happened.SKIPPED else "message.cancelled"
-        return events.event(kind, now, pair=pair, message=message, data={"reason": reason})
+        return [events.event(kind, now, pair=pair, message=message, data={"reason": reason}), *written]

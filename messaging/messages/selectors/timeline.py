@@ -14,7 +14,7 @@ from itertools import groupby
 
 from django.utils.translation import gettext as _
 
-from messaging.choices import Direction, MessageState, SignalKind
+from messaging.choices import Direction, SignalKind
 from messaging.deliveries.selectors import deliveries
 from messaging.journal.wording import span
 from messaging.keyset import floor_id
@@ -33,8 +33,9 @@ from messaging.models import (
     Signal,
     Transmission,
 )
+from messaging.models.message import IN_FLIGHT
 from messaging.notifications import selectors as events
-from messaging.pairs.selectors import screens
+from messaging.pairs.selectors import pairs, screens
 from rmhub.ids import public_id
 from rmhub.language import gettext_lazy
 
@@ -55,7 +56,6 @@ _VERBS: dict[str, tuple[str, str]] = {
 }
 SCOPES: dict[str, timedelta | None] = {"document": None, "hour": timedelta(hours=1), "day": timedelta(days=1)}
 FOLD_ABOVE = 100  # arrows; more than that are folded where they say the same
-_FLYING = (MessageState.SENDING, MessageState.AWAITING_ACK, MessageState.RETRYING)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +72,7 @@ class MessageScreen:
     deliveries: list[Delivery] = field(default_factory=list)
     audit: list[AuditEntry] = field(default_factory=list)
     journey: Journey = field(default_factory=Journey)
+    repeat_at: datetime | None = None
 
 
 def message_screen(message: Message) -> MessageScreen:
@@ -98,6 +99,7 @@ def message_screen(message: Message) -> MessageScreen:
         deliveries=deliveries.of_message(message.pk) if message.direction == Direction.IN else [],
         audit=screens.audit_of(message),
         journey=relatives.journey(message),
+        repeat_at=pairs.repeat_at(message),
     )
 
 
@@ -213,7 +215,7 @@ def _first_in_line(pair: Pair) -> Message | None:
         return found.filter(pk=pair.in_flight_id).first()
     if pair.out_now:
         # Repeatable requests, or a stream: many are on their way, and the first of them holds up the others.
-        return found.filter(pair=pair, state__in=_FLYING).order_by("position").first()
+        return found.filter(pair=pair, state__in=IN_FLIGHT).order_by("position").first()
     return found.filter(pair=pair).order_by("-id").first()
 
 

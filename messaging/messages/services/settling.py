@@ -22,7 +22,6 @@ from messaging.models import Event, Message, Pair, StatusInquiry
 from messaging.models.base import existing
 from messaging.profiles.repeatable import repeating
 from messaging.protocol.messages import Happened, move_repeatable
-from messaging.protocol.pair_state import Flow
 from messaging.routing.services import upstream
 from rmhub import clock
 from rmhub.ids import public_id
@@ -117,9 +116,8 @@ def message_settle(
         if message.state != MessageState.IN_DOUBT:
             data = {"decision": decision, "reason": reason, "actor": actor.name, **more}
             written.append(events.event("message.settled", settlement.now, pair=pair, message=message, data=data))
-            if pair.flow != Flow.SUSPENDED:  # the incident of a suspended pair ends when somebody resumes it
-                said = f"The last message was settled: {settlement.reason}"
-                written += repeating.settle(pair, now=settlement.now, by=actor.name, resolution=said)
+            said = f"The last message was settled: {settlement.reason}"
+            written += repeating.settle(pair, now=settlement.now, by=actor.name, resolution=said)
         events.write(written)
     return message
 

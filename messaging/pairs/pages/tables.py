@@ -15,6 +15,7 @@ from messaging import causes
 from messaging.console import cells
 from messaging.console.resource import Column, table
 from messaging.models import Incident, Message, ProbeReport, Transmission
+from messaging.pairs.selectors import pairs
 from messaging.pairs.selectors.circuits import CircuitRow
 from messaging.pairs.selectors.screens import PairScreen
 from messaging.templatetags.hub import ago, icon, middle, octets, probe_word, state, took, until
@@ -54,8 +55,8 @@ def _of_transaction(message: Message) -> SafeString:
 
 
 def _next_repeat(message: Message) -> str:
-    repeats = message.state == "retrying" and message.due_at is not None and message.expires_at is not None
-    return until(message.due_at) if repeats and message.due_at < message.expires_at else "—"  # type: ignore[operator]
+    at = pairs.repeat_at(message)
+    return until(at) if at is not None else "—"
 
 
 _STATE = Column(gettext_lazy("State"), lambda message: state("message", message.state), "nowrap")

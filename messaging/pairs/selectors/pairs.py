@@ -7,14 +7,17 @@ from collections.abc import Collection
 from datetime import datetime
 from typing import TYPE_CHECKING, TypedDict
 
-from django.db.models import Case, CharField, IntegerField, Min, Q, QuerySet, Value, When
+from django.db.models import Case, CharField, IntegerField, Q, QuerySet, Value, When
 from django.utils.translation import gettext as _
 
+from messaging import profile
 from messaging.access.selectors.reach import named
 from messaging.choices import MessageState
 from messaging.exceptions import NotFound
 from messaging.models import Message, Pair, Transmission
+from messaging.models.message import IN_FLIGHT, OPEN
 from messaging.protocol.pair_state import Flow, Gate
+from partners import registry
 from partners.visibility import limit
 
 # The state word of a pair (`choices.PAIR_LOOKS`), the worst first: the first condition that holds.
@@ -47,8 +50,6 @@ if TYPE_CHECKING:
         severity: int
 
     RatedPair = WithAnnotations[Pair, _Rating]
-
-_OUTBOX = (MessageState.QUEUED, MessageState.SENDING, MessageState.AWAITING_ACK, MessageState.RETRYING)
 
 
 def pairs(
@@ -131,22 +132,27 @@ def queue(pair_id: uuid.UUID) -> QuerySet[Message]:
 
 
 def in_flight(pair_id: uuid.UUID) -> QuerySet[Message]:
-    """Repeatable requests of a pair that are on the way, in the order in which they were submitted (by `position`)."""
-    flying = Message.objects.filter(pair=pair_id, state__in=(MessageState.SENDING, MessageState.RETRYING))
+    """Messages of a pair, each with its own timer, that are on the way, as they were submitted (by `position`)."""
+    flying = Message.objects.filter(pair=pair_id, state__in=IN_FLIGHT, expires_at__isnull=False)
     return flying.defer("wire_frame").order_by("position")
 
 
 def unanswered(pair_id: uuid.UUID) -> QuerySet[Message]:
     """Messages of transactions that are not done: unsent, not taken or not answered; the next one to go out first."""
-    open_ones = Message.objects.filter(pair=pair_id, state__in=_OUTBOX, due_at__isnull=False)
+    open_ones = Message.objects.filter(pair=pair_id, state__in=OPEN, due_at__isnull=False)
     return open_ones.defer("wire_frame").order_by("due_at")
 
 
 def next_repeat(pair_id: uuid.UUID) -> datetime | None:
     """When the next of them goes out again; None when all are on the wire."""
-    waiting = Message.objects.filter(pair=pair_id, state=MessageState.RETRYING)
-    at: datetime | None = waiting.aggregate(at=Min("due_at"))["at"]
-    return at
+    times = (repeat_at(message) for message in in_flight(pair_id))
+    return min((at for at in times if at is not None), default=None)
+
+
+def repeat_at(message: Message) -> datetime | None:
+    """When a message goes out again by itself; None: it does not, or it is on the wire."""
+    terms = registry.current().version(message.agreement_version_id)
+    return profile.of(terms).repeat_at(message, terms)
 
 
 def transmissions(pair_id: uuid.UUID) -> QuerySet[Transmission]:

@@ -13,6 +13,7 @@ from django.db.models import QuerySet
 from messaging import profile
 from messaging.choices import Direction, MessageState
 from messaging.models import IncomingStream, Message, OutgoingStream, Pair
+from messaging.models.message import IN_FLIGHT
 from messaging.pairs.selectors import pairs
 from messaging.protocol.pair_state import Flow, Gate
 from messaging.protocol.sender import next_sequence
@@ -179,7 +180,6 @@ def _cell(message: Message, what: str = "") -> Cell:
 # --- transactional streams: what is sent under, and how far each sender is (spec 3) ---
 
 # Without an acknowledgement and under a number.
-IN_FLIGHT = (MessageState.SENDING, MessageState.AWAITING_ACK, MessageState.RETRYING)
 _MOST_SOURCES = 50
 _MOST = 10_000  # nobody reads an exact number beyond this
 

@@ -16,12 +16,11 @@ from django.db.models import Q
 from messaging.choices import Direction, IncidentState, MessageState
 from messaging.journal import events, incidents
 from messaging.models import Incident, Message, OrderedConversation, Pair, Transmission
+from messaging.models.message import IN_FLIGHT
 from messaging.pairs.services.resync import CAUSE
 from messaging.profiles.repeatable.repeating import Later, pairs_if_free
 from messaging.protocol.ebms.sending import place
 from messaging.protocol.envelope import MessageOrder
-
-_IN_FLIGHT = (MessageState.SENDING, MessageState.AWAITING_ACK, MessageState.RETRYING)
 
 
 def next_place(message: Message, begun: Iterable[Transmission]) -> MessageOrder:
@@ -33,7 +32,7 @@ def next_place(message: Message, begun: Iterable[Transmission]) -> MessageOrder:
 
     def under_way() -> bool:
         same = Message.objects.filter(pair=message.pair_id, conversation_id=message.conversation_id)
-        sent = same.filter(direction=Direction.OUT, state__in=_IN_FLIGHT, order_number__isnull=False)
+        sent = same.filter(direction=Direction.OUT, state__in=IN_FLIGHT, order_number__isnull=False)
         conversation = message.pair_id, message.conversation_id
         others = (one.message for one in begun if one.message is not None)
         return any((one.pair_id, one.conversation_id) == conversation for one in others) or sent.exists()

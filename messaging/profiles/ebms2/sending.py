@@ -22,7 +22,7 @@ from messaging.models import Event, Message, Pair, Payload
 from messaging.models.bulk import bulk_set
 from messaging.profiles.ebms2 import answered, ordering, writing
 from messaging.profiles.repeatable import repeating
-from messaging.profiles.repeatable.repeating import MESSAGE_FIELDS, hold, moved, pairs_if_free
+from messaging.profiles.repeatable.repeating import MESSAGE_FIELDS, NOT_MADE, hold, moved, pairs_if_free
 from messaging.protocol.ebms import sending as machine
 from messaging.protocol.ebms.sending import (
     NO_ANSWER,
@@ -47,15 +47,15 @@ from partners import registry
 from partners.choices import VersionState
 from partners.terms import Terms
 
-# Causes of attempts that were not made, and use no retry: the server is left alone just now.
-_NOT_MADE = frozenset({"circuit_open", "not_begun"})
 _UNANSWERED = "No acknowledgement came after {attempts} attempts."
 
 
-def policy_of(terms: Terms) -> Policy:
-    """The agreement's parameters for the machine of one message."""
+def policy_of(terms: Terms, *, probing: bool = False) -> Policy:
+    """The agreement's parameters for the machine of one message. `probing`: the one that its pair was resumed with
+    first, which is not retried.
+    """
     return Policy(
-        retries=terms.retries,
+        retries=0 if probing else terms.retries,
         retry_interval=terms.retry_interval,
         persist=timedelta(seconds=terms.partner_window),
         lease=lease_seconds(terms),
@@ -88,14 +88,15 @@ def first_send(pair: Pair, message: Message, payloads: list[Payload], claim: Cla
     if cause:
         claim.written += stop(pair, message, cause, detail, terms, now)
         return False
-    begun = begin(State(), now, policy_of(terms), message.expires_at)
+    policy = policy_of(terms, probing=pair.probing)
+    begun = begin(State(), now, policy, message.expires_at)
     message.first_sent_at, message.expires_at = message.first_sent_at or now, begun.state.expires
     if place is not None:
         # The partner takes no Reset from what it has already.
         ordering.took(message, now, anew=maybe_sent)
     pair.queued = max(0, pair.queued - 1)
     pair.out_now += 1
-    _transmit(message, begun, body, claim)
+    _transmit(message, begun, body, claim, policy)
     return True
 
 
@@ -140,12 +141,18 @@ def resend(due: Due, claim: Claim) -> None:
     over: list[Message] = []
     stuck: dict[uuid.UUID, tuple[str, str]] = {}
     for message in due.messages:
-        moves = wait_over(_state(message), claim.now, policy_of(_terms(message)))
-        gate, flow = due.holds[message.pair_id]
+        pair = due.pairs[message.pair_id]
+        policy = policy_of(_terms(message), probing=pair.probing)
+        moves = wait_over(_state(message), claim.now, policy)
         if moves.act not in (Act.SEND, Act.HOLD):
             over.append(message)
-        elif gate != Gate.OPEN or flow == Flow.SUSPENDED:
+        elif pair.gate != Gate.OPEN or pair.flow == Flow.SUSPENDED:
             hold(message)
+            changed.append(message)
+        elif moves.act is Act.HOLD and message.state == MessageState.SENDING:
+            # Its worker is gone: what the last attempt leads to is waited for as after any other.
+            message.state = moved(message, Happened.WILL_RETRY)
+            message.due_at = step(_state(message), Reply.LOST, claim.now, policy).due_at
             changed.append(message)
         elif moves.act is Act.HOLD:
             said = _UNANSWERED.format(attempts=message.attempts)
@@ -158,7 +165,7 @@ def resend(due: Due, claim: Claim) -> None:
             except (EncodeError, storage.PayloadMissing) as error:
                 stuck[message.pk] = (error.cause, str(error)[:500])
                 continue
-            _transmit(message, moves, body, claim)
+            _transmit(message, moves, body, claim, policy)
             changed.append(message)
     bulk_set(changed, MESSAGE_FIELDS)
     if over or stuck:
@@ -210,7 +217,7 @@ def reached(status: int | None, cause: str) -> Reached:
     return machine.STEPS[classify(status, cause)].reached
 
 
-def _transmit(message: Message, begun: Step, body: Octets, claim: Claim) -> None:
+def _transmit(message: Message, begun: Step, body: Octets, claim: Claim, policy: Policy) -> None:
     now, terms = claim.now, _terms(message)
     message.state = moved(message, Happened.TRANSMITTED)
     message.attempts += 1
@@ -219,7 +226,8 @@ def _transmit(message: Message, begun: Step, body: Octets, claim: Claim) -> None
         cause = message.cause or NO_ANSWER
         data = {"attempt": message.attempts, "cause": cause}
         claim.written.append(events.event("message.retrying", now, pair=message.pair_id, message=message, data=data))
-    last = begun.state.attempts > terms.retries
+    # A probe is made although the server is left alone just now.
+    last = begun.state.attempts > policy.retries
     claim.transmit(JobKind.OWN, message, body, terms, last=last, **writing.fields(message, terms))
 
 
@@ -263,15 +271,16 @@ def record(
 
 def _follow(pair: Pair, message: Message, receipt: Receipt, now: datetime, written: list[Event]) -> None:
     terms = _terms(message)
-    if receipt.cause in _NOT_MADE:
-        message.attempts_before += 1
+    made = receipt.cause != NOT_MADE
+    if not made:
+        message.attempts_before += 1  # it uses no retry
     reply = classify(receipt.status, receipt.cause)
     following = step(_state(message), reply, now, policy_of(terms), receipt.retry_after)
     happened = Happened.HANDED_OVER if reply is Reply.TAKEN else Happened.WILL_RETRY
     message.state = moved(message, happened)
     message.cause, message.cause_detail = ("", "") if reply is Reply.TAKEN else (receipt.cause, receipt.detail)
     message.due_at = following.due_at
-    failed = reply not in (Reply.TAKEN, Reply.BUSY)
+    failed = made and reply not in (Reply.TAKEN, Reply.BUSY)
     if following.act is Act.HOLD or (pair.probing and failed and pair.flow != Flow.SUSPENDED):
         hold(message)
         written += stop(pair, message, receipt.cause, receipt.detail, terms, now)
@@ -284,6 +293,11 @@ def _follow(pair: Pair, message: Message, receipt: Receipt, now: datetime, writt
                 pair=pair, cause=receipt.cause, now=now, detail=receipt.detail, message_pk=message.pk
             )
             written += opened
+
+
+def is_spent(message: Message, terms: Terms) -> bool:
+    """Whether its retries are used."""
+    return _state(message).attempts > terms.retries
 
 
 def _state(message: Message) -> State:

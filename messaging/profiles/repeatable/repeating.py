@@ -11,6 +11,8 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
+from enum import StrEnum
+from typing import Any
 
 from django.db.models import Case, F, Q, Value, When
 
@@ -23,6 +25,7 @@ from messaging.engine.snapshots import REPEATABLE_FIELDS, repeat_policy
 from messaging.journal import events, incidents
 from messaging.models import Event, Message, Pair, Payload, Transmission
 from messaging.models.bulk import bulk_set, read
+from messaging.models.message import IN_FLIGHT
 from messaging.profile import in_flight_limit
 from messaging.profiles.repeatable import writing
 from messaging.protocol.errors import EncodeError
@@ -50,6 +53,10 @@ class Later(Exception):
 
 MAYBE_SENT = ("first_sent_at", "expires_at", "attempts", "attempts_before")
 # Incidents that say that messages of a pair are in doubt; they end when the last of those is settled.
+# Of attempts that were not made: their server is left alone just now.
+NOT_MADE = "circuit_open"
+# So long after the end of its time a message is looked at whose pair is shut.
+_HELD = timedelta(seconds=1)
 DOUBTS = ("outcome_unknown", "outside_memory_window", "expired_unconfirmed", "unconfirmed")
 
 
@@ -121,8 +128,8 @@ def resend(due: Due, claim: Claim) -> None:
         if begun.act is not Act.SEND:
             over.append(message)
             continue
-        gate, flow = due.holds[message.pair_id]
-        if gate != Gate.OPEN or flow == Flow.SUSPENDED:
+        pair = due.pairs[message.pair_id]
+        if pair.gate != Gate.OPEN or pair.flow == Flow.SUSPENDED:
             hold(message)
             changed.append(message)
             continue
@@ -133,7 +140,7 @@ def resend(due: Due, claim: Claim) -> None:
         except (EncodeError, storage.PayloadMissing) as error:
             unsendable[message.pk] = (error.cause, str(error)[:500])
             continue
-        _transmit(message, begun, body, claim)
+        _transmit(message, begun, body, claim, probing=pair.probing)
         changed.append(message)
     bulk_set(changed, MESSAGE_FIELDS)
     stuck = [message for message in due.messages if message.pk in unsendable]
@@ -150,23 +157,36 @@ def hold(message: Message) -> None:
     if message.state == MessageState.SENDING:
         message.state = moved(message, Happened.WILL_RETRY)
     assert message.expires_at is not None
-    message.due_at = message.expires_at + timedelta(seconds=1)
+    message.due_at = message.expires_at + _HELD
 
 
-def let_go(pair: Pair, now: datetime, *, anew: bool = False) -> None:
-    """The pair goes on, or a person wants its repeats now: what waits in flight is due at once. `anew`: its retries
-    count from here.
+class Goes(StrEnum):
+    """What goes out at once of what waits in flight."""
 
-    Call with its lock held. One that is on the wire keeps its lease. It is among the rows all the same: a claim that
-    holds it right now may be about to put it back. While the pair is probing it is the first of them alone.
+    HELD = "held"  # what came due while its pair was shut
+    NOW = "now"  # all, since a person wants it: an attempt that uses no retry
+    ANEW = "anew"  # all, and their retries count from here
+
+
+def let_go(pair: Pair, now: datetime, goes: Goes) -> None:
+    """What waits in flight is due at once. Call with the pair's lock held.
+
+    One that is on the wire keeps its lease. It is among the rows all the same: a claim that holds it right now may be
+    about to put it back. While the pair is probing it is the first of them alone; the others wait for how that ends.
     """
-    waiting = Q(state__in=(MessageState.RETRYING, MessageState.SENDING, MessageState.AWAITING_ACK))
-    if pair.probing:
-        under_way = Message.objects.filter(waiting, pair=pair, expires_at__isnull=False).order_by("position")
-        waiting &= Q(pk__in=list(under_way.values_list("pk", flat=True)[:1]))
-    due_at = Case(When(state=MessageState.SENDING, then=F("due_at")), default=Value(now))
-    changes = {"attempts_before": F("attempts")} if anew else {}
-    Message.objects.filter(waiting, pair=pair, expires_at__isnull=False).update(due_at=due_at, **changes)
+    under_way = Message.objects.filter(pair=pair, state__in=IN_FLIGHT, expires_at__isnull=False)
+    stay = [When(state=MessageState.SENDING, then=F("due_at"))]
+    if pair.probing and (first := under_way.order_by("position").values_list("pk", flat=True).first()):
+        stay.append(When(~Q(pk=first), then=F("expires_at") + _HELD))
+    if goes is Goes.HELD:
+        stay.append(When(due_at__lte=F("expires_at"), then=F("due_at")))
+    changes: dict[str, Any] = {}
+    if goes is Goes.ANEW:
+        changes["attempts_before"] = F("attempts")
+    elif goes is Goes.NOW:
+        earlier = ~Q(state=MessageState.SENDING) & Q(due_at__gt=now, attempts_before__lt=F("attempts"))
+        changes["attempts_before"] = F("attempts_before") + Case(When(earlier, then=1), default=0)
+    under_way.update(due_at=Case(*stay, default=Value(now)), **changes)
     dispatch.wake_on_commit(dispatch.SEND)
 
 
@@ -215,17 +235,21 @@ def delivered(pair: Pair, message: Message, terms: Terms, now: datetime, said: s
     if pair.probing:
         # It got through: now the others, too.
         pair.probing = False
-        let_go(pair, now)
-    if pair.flow != Flow.SUSPENDED:
-        if pair.cause:
-            causes = (pair.cause,)
-            written += incidents.incidents_resolve_for_pair(
-                pair=pair, now=now, by="system", resolution=said, causes=causes
-            )
-        pair.retries = 0
-        pair.cause = pair.cause_detail = ""
+        let_go(pair, now, Goes.HELD)
+    written += over(pair, said, now)
     set_timer(pair, terms, now)
     return written
+
+
+def over(pair: Pair, said: str, now: datetime) -> list[Event]:
+    """What failed on a pair that goes on is over; `said`: why. Call with it locked; the caller saves it."""
+    if pair.flow == Flow.SUSPENDED:
+        return []
+    causes = (pair.cause,)
+    pair.retries, pair.cause, pair.cause_detail = 0, "", ""
+    if causes == ("",):
+        return []
+    return incidents.incidents_resolve_for_pair(pair=pair, now=now, by="system", resolution=said, causes=causes)
 
 
 def moved(message: Message, happened: Happened) -> Place:
@@ -234,10 +258,14 @@ def moved(message: Message, happened: Happened) -> Place:
 
 
 def settle(pair: Pair, *, now: datetime, by: str, resolution: str) -> list[Event]:
-    """Resolves the incidents about messages in doubt when none is left. Call with the pair's lock held."""
+    """Resolves the incidents about messages in doubt when none is left. Call with the pair's lock held.
+
+    What a suspended pair stands still for ends when somebody resumes it.
+    """
     if Message.objects.filter(pair=pair, state=MessageState.IN_DOUBT).exists():
         return []
-    return incidents.incidents_resolve_for_pair(pair=pair, now=now, by=by, resolution=resolution, causes=DOUBTS)
+    causes = [cause for cause in DOUBTS if pair.flow != Flow.SUSPENDED or cause != pair.cause]
+    return incidents.incidents_resolve_for_pair(pair=pair, now=now, by=by, resolution=resolution, causes=causes)
 
 
 def furthest(
@@ -316,11 +344,11 @@ def first_send(pair: Pair, message: Message, payloads: list[Payload], claim: Cla
         message.state = move_repeatable(message.state, Happened.TRANSMITTED)
         claim.written += end(pair, message, begun.act, begun.cause, terms, window_over(message), claim.now)
         return pair.flow == Flow.IDLE
-    _transmit(message, begun, body, claim)
+    _transmit(message, begun, body, claim, probing=pair.probing)
     return True
 
 
-def _transmit(message: Message, begun: Step, body: Octets, claim: Claim) -> None:
+def _transmit(message: Message, begun: Step, body: Octets, claim: Claim, *, probing: bool) -> None:
     now, terms, pair_id = claim.now, _terms(message), message.pair_id
     message.state = move_repeatable(message.state, Happened.TRANSMITTED)
     message.attempts = begun.state.attempts
@@ -328,7 +356,8 @@ def _transmit(message: Message, begun: Step, body: Octets, claim: Claim) -> None
     if message.attempts > 1:
         data = {"attempt": message.attempts, "cause": message.cause}
         claim.written.append(events.event("message.retrying", now, pair=pair_id, message=message, data=data))
-    claim.transmit(JobKind.OWN, message, body, terms, **writing.fields(message, terms))
+    # A probe is made although the server is left alone just now.
+    claim.transmit(JobKind.OWN, message, body, terms, last=probing, **writing.fields(message, terms))
 
 
 def _with_their_pairs(

@@ -114,8 +114,9 @@ def _follow(
     message.state = move_repeatable(message.state, Happened.WILL_RETRY)
     message.cause, message.cause_detail = cause, detail
     message.due_at = following.due_at
-    # A probe fails with its first failure; "not now" is none.
-    if following.act is Act.HOLD or (pair.probing and reply is not Reply.BUSY and pair.flow != "suspended"):
+    # A probe fails with its first failure; "not now" is none, nor is an attempt that was not made.
+    failed = reply is not Reply.BUSY and receipt.cause != repeating.NOT_MADE
+    if following.act is Act.HOLD or (pair.probing and failed and pair.flow != "suspended"):
         repeating.hold(message)
         return stop(pair, message, cause, detail, terms, now)
     if pair.flow == "suspended":

@@ -59,7 +59,7 @@ def send(due: Due, claim: Claim) -> None:
     known = _facts(message.pk for message in due.messages)
     quiet = _Quiet()
     for message in due.messages:
-        gate, _ = due.holds[message.pair_id]
+        gate = due.pairs[message.pair_id].gate
         _send(message, known.get(message.pk), gate, quiet, claim)
     bulk_set(list(due.messages), MESSAGE_FIELDS)
     claim.after.append(lambda: report(quiet.silent, quiet.held, claim.now))

@@ -24,7 +24,7 @@ from messaging.transports.base import server_of
 from rmhub import clock
 from rmhub.clock import FrozenClock
 from tests.messaging.factories import link, submit, work
-from tests.messaging.profiles.ebms2.partner import RELIABLE, Ebms2Side, decoded, ebms2_side, responding
+from tests.messaging.profiles.ebms2.partner import RELIABLE, Ebms2Side, decoded, ebms2_side
 
 pytestmark = pytest.mark.django_db(transaction=True)
 ASKS = replace(RELIABLE, sync_reply=True)
@@ -151,6 +151,16 @@ def test_the_response_to_ours_is_taken_like_any_message_with_what_it_acknowledge
     assert [one.ref_to_message_id for one in acknowledgments(later.last)] == [came.message_id]
 
 
+def test_the_response_to_one_that_is_sent_once_is_taken_too(clock: FrozenClock) -> None:
+    side = ebms2_side(sync_reply=ALONE, semantics="BestEffort", retries=0)
+    message = submit(side)
+    with link(lambda parcel: response_to(side, parcel)):
+        work()
+    assert Message.objects.get(direction=Direction.IN).ref_to_message_id == message.message_id
+    message.refresh_from_db()
+    assert message.state == MessageState.SENT
+
+
 @pytest.mark.parametrize(
     ("mode", "changes"),
     [("mshSignalsOnly", {}), ("none", {}), (BOTH, {"ref_to_message_id": "another@partner.example"})],
@@ -208,7 +218,7 @@ def response_to(side: Ebms2Side, parcel: Parcel, sync_reply: bool = False, **cha
     wire = ebms2.encode(envelope)
     body = wire.join([payload.content[:] for payload in envelope.payloads])
     head = (("Content-Type", wire.content_type),)
-    return replace(responding(side.acknowledging(parcel)), response=b"HTTP 200\r\n\r\n" + body, headers=head)
+    return Receipt(ok=True, status=200, response=b"HTTP 200\r\n\r\n" + body, headers=head)
 
 
 def acknowledgments(octets: Any) -> tuple[Acknowledgment, ...]:

@@ -7,18 +7,31 @@ from datetime import timedelta
 import pytest
 
 from messaging.choices import MessageState, SignalState
+from messaging.engine.claiming import claim_due
+from messaging.engine.kinds import give_back
+from messaging.engine.recording import record
 from messaging.journal.audit import Actor
-from messaging.models import Incident, Message, Signal
-from messaging.pairs.services.operating import message_cancel, pair_pause, pair_release, pair_resume, pair_skip_head
+from messaging.models import Incident, Message, OrderedConversation, Signal
+from messaging.onboarding.services.changing import agreement_disable
+from messaging.pairs.services.operating import (
+    message_cancel,
+    pair_pause,
+    pair_release,
+    pair_resume,
+    pair_retry_now,
+    pair_skip_head,
+)
 from messaging.protocol.errors import ErrorCode, Severity
 from messaging.transports import Receipt
+from partners.models import AgreementVersion
 from rmhub.clock import FrozenClock
 from tests.messaging.factories import LOST, REFUSED, TAKEN, Link, link, submit, work
-from tests.messaging.profiles.ebms2.partner import decoded, ebms2_side, responding
+from tests.messaging.profiles.ebms2.partner import Ebms2Side, decoded, ebms2_side, responding
 
 pytestmark = pytest.mark.django_db
 REASON = "The partner says that they are back."
 ACTOR = Actor("ann")
+NOT_MADE = Receipt(ok=False, cause="circuit_open", detail="Left alone.")
 
 
 def state(message: Message) -> str:
@@ -96,7 +109,7 @@ def test_after_the_last_retry_the_pair_is_suspended_and_a_resume_gives_a_new_bud
 def test_an_attempt_that_was_not_made_uses_no_retry(clock: FrozenClock) -> None:
     partner = ebms2_side(retries=1, retry_interval=60)
     message = submit(partner)
-    with link(Receipt(ok=False, cause="circuit_open", detail="Left alone.")):
+    with link(NOT_MADE):
         for _ in range(4):
             work()
             clock.move(61)
@@ -105,6 +118,121 @@ def test_an_attempt_that_was_not_made_uses_no_retry(clock: FrozenClock) -> None:
         work()
         partner.bring(partner.acknowledging(wire.last))
     assert state(message) == MessageState.DELIVERED
+
+
+def suspended(clock: FrozenClock, count: int = 3, **terms: object) -> tuple[Ebms2Side, list[Message]]:
+    """A pair that stands still, since nobody acknowledged any of its messages."""
+    partner = ebms2_side(retries=1, retry_interval=60, **terms)
+    messages = [submit(partner) for _ in range(count)]
+    with link():
+        for _ in range(3):
+            work()
+            clock.move(61)
+    assert (partner.outbound.flow, partner.outbound.out_now) == ("suspended", count)
+    return partner, messages
+
+
+@pytest.mark.parametrize("how", ["acknowledged", "skipped", "cancelled"])
+def test_after_a_probe_the_others_have_their_retries_again(how: str, clock: FrozenClock) -> None:
+    partner, (first, *others) = suspended(clock)
+    pair_resume(pair_id=partner.outbound.pk, actor=ACTOR, reason=REASON, mode="probe")
+    with link() as wire:
+        work()
+        assert [decoded(parcel).message_id for parcel in wire.parcels] == [first.message_id]
+        if how == "acknowledged":
+            partner.bring(partner.acknowledging(wire.last))
+        elif how == "skipped":
+            pair_skip_head(pair_id=partner.outbound.pk, actor=ACTOR, reason=REASON)
+        else:
+            message_cancel(message_id=first.pk, actor=ACTOR, reason=REASON)
+        work()
+        if how != "acknowledged":
+            partner.bring(partner.acknowledging(wire.last))  # the next one is the probe
+            work()
+    assert partner.outbound.flow == "idle"
+    assert {decoded(parcel).message_id for parcel in wire.parcels[1:]} == {one.message_id for one in others}
+    assert not Incident.objects.filter(state="open").exists()
+
+
+def test_a_probe_that_nobody_acknowledges_suspends_the_pair_again(clock: FrozenClock) -> None:
+    partner, _ = suspended(clock)
+    pair_resume(pair_id=partner.outbound.pk, actor=ACTOR, reason=REASON, mode="probe")
+    with link() as wire:
+        for _ in range(3):
+            work()
+            clock.move(61)
+    assert len(wire.parcels) == 1
+    assert partner.outbound.flow == "suspended"
+
+
+def test_a_probe_is_made_although_its_server_is_left_alone(clock: FrozenClock) -> None:
+    partner, _ = suspended(clock)
+    pair_resume(pair_id=partner.outbound.pk, actor=ACTOR, reason=REASON, mode="probe")
+    [job] = claim_due(limit=10)
+    assert job.last
+    record([(job, NOT_MADE)])  # its worker knew no better
+    assert partner.outbound.flow == "idle"
+
+
+def test_what_a_worker_gives_back_uses_no_retry(clock: FrozenClock) -> None:
+    partner = ebms2_side(retries=0, retry_interval=60)
+    message = submit(partner)
+    give_back(claim_due(limit=10))
+    with link() as wire:
+        work()
+    assert [decoded(parcel).message_id for parcel in wire.parcels] == [message.message_id]
+    assert partner.outbound.flow == "idle"
+
+
+def test_a_last_attempt_whose_worker_died_is_waited_for_like_any_other(clock: FrozenClock) -> None:
+    partner = ebms2_side(retries=0, retry_interval=600)
+    message = submit(partner)
+    claim_due(limit=10)
+    clock.move(200)  # its lease is over
+    assert claim_due(limit=10) == []
+    assert (partner.outbound.flow, state(message)) == ("idle", MessageState.RETRYING)
+    clock.move(601)
+    assert claim_due(limit=10) == []
+    assert partner.outbound.flow == "suspended"
+
+
+def test_a_release_sends_what_came_due_meanwhile_and_nothing_else(clock: FrozenClock) -> None:
+    partner = ebms2_side(retries=1, retry_interval=60)
+    first = submit(partner)
+    with link() as wire:
+        work()
+        clock.move(30)
+        second = submit(partner)
+        work()
+        pair_pause(pair_id=partner.outbound.pk, actor=ACTOR, reason=REASON)
+        clock.move(31)
+        work()
+        pair_release(pair_id=partner.outbound.pk, actor=ACTOR, reason=REASON)
+        work()
+        assert [decoded(parcel).message_id for parcel in wire.parcels[2:]] == [first.message_id]
+        clock.move(31)
+        work()
+        assert [decoded(parcel).message_id for parcel in wire.parcels[3:]] == [second.message_id]
+        # Both have used their retries, and wait for the last time.
+        pair_pause(pair_id=partner.outbound.pk, actor=ACTOR, reason=REASON)
+        pair_release(pair_id=partner.outbound.pk, actor=ACTOR, reason=REASON)
+        work()
+    assert partner.outbound.flow == "idle"
+
+
+def test_retry_now_is_an_attempt_more(clock: FrozenClock) -> None:
+    partner = ebms2_side(retries=0, retry_interval=60)
+    submit(partner)
+    with link() as wire:
+        work()
+        clock.move(30)
+        for _ in range(3):
+            pair_retry_now(pair_id=partner.outbound.pk, actor=ACTOR, reason=REASON)
+        work()
+        assert (len(wire.parcels), partner.outbound.flow) == (2, "idle")
+        clock.move(61)
+        work()
+    assert (len(wire.parcels), partner.outbound.flow) == (2, "suspended")
 
 
 def test_an_acknowledgement_in_the_response_counts() -> None:
@@ -210,6 +338,22 @@ def test_a_late_acknowledgement_settles_what_is_in_doubt(clock: FrozenClock) -> 
     assert state(message) == MessageState.DELIVERED
 
 
+def test_a_late_acknowledgement_leaves_the_incident_of_a_pair_that_stands_still(clock: FrozenClock) -> None:
+    """Nobody would look at it otherwise, and what waits would wait for ever."""
+    partner = ebms2_side(retries=0, retry_interval=60, partner_window=60, message_order=True)
+    message = submit(partner)
+    with link() as wire:
+        work()
+        clock.move(62)
+        work()
+    assert (partner.outbound.flow, state(message)) == ("suspended", MessageState.IN_DOUBT)
+    partner.bring(partner.acknowledging(wire.last))
+    assert state(message) == MessageState.DELIVERED
+    assert Incident.objects.get().state == "open"
+    pair_resume(pair_id=partner.outbound.pk, actor=ACTOR, reason=REASON)
+    assert Incident.objects.get().state == "resolved"
+
+
 def test_ordered_messages_have_numbers_of_their_conversation() -> None:
     """Nothing follows a beginning that is not acknowledged; then several of a conversation are in flight."""
     partner = ebms2_side(message_order=True)
@@ -253,6 +397,30 @@ def test_after_a_skipped_message_its_conversation_begins_anew(clock: FrozenClock
     assert sent.ebms is not None
     assert sent.ebms.order is not None
     assert (sent.message_id, sent.ebms.order.sequence_number, sent.ebms.order.reset) == (third.message_id, 0, True)
+
+
+@pytest.mark.parametrize("waits", [False, True], ids=["to go out again", "for its acknowledgement"])
+def test_a_message_is_skipped_by_its_own_rules_while_its_agreement_is_disabled(waits: bool, clock: FrozenClock) -> None:
+    partner = ebms2_side(message_order=True, retry_interval=60)
+    skipped = submit(partner, conversation_id="c")
+    with link(TAKEN if waits else LOST):
+        work()
+    agreement = AgreementVersion.objects.get(pk=partner.terms.version_id).agreement
+    agreement_disable(agreement_id=agreement.pk, actor=ACTOR, reason=REASON)
+    pair_skip_head(pair_id=partner.outbound.pk, actor=ACTOR, reason=REASON)
+    assert state(skipped) == MessageState.SKIPPED
+    assert OrderedConversation.objects.get().restarts, "nothing follows a number that is missing"
+
+
+def test_what_failed_is_over_when_nothing_is_on_its_way(clock: FrozenClock) -> None:
+    partner = ebms2_side(retry_interval=60)
+    message = submit(partner)
+    with link(Receipt(ok=False, cause="cert_expired", permanent=True)):
+        work()
+    assert (partner.outbound.retries, partner.outbound.cause) == (1, "cert_expired")
+    message_cancel(message_id=message.pk, actor=ACTOR, reason=REASON)
+    assert (partner.outbound.retries, partner.outbound.cause) == (0, "")
+    assert Incident.objects.get().state == "resolved"
 
 
 def test_an_unreliable_message_is_sent_once() -> None:
