@@ -13,6 +13,7 @@ from messaging.engine.recording import record
 from messaging.journal.audit import Actor
 from messaging.models import Incident, Message, OrderedConversation, Signal
 from messaging.onboarding.services.changing import agreement_disable
+from messaging.pairs.selectors import pairs
 from messaging.pairs.services.operating import (
     message_cancel,
     pair_pause,
@@ -25,6 +26,8 @@ from messaging.protocol.errors import ErrorCode, Severity
 from messaging.transports import Receipt
 from partners.models import AgreementVersion
 from rmhub.clock import FrozenClock
+from rmhub.roles import Role
+from tests.messaging.console.scenes import browser
 from tests.messaging.factories import LOST, REFUSED, TAKEN, Link, link, submit, work
 from tests.messaging.profiles.ebms2.partner import Ebms2Side, decoded, ebms2_side, responding
 
@@ -421,6 +424,22 @@ def test_what_failed_is_over_when_nothing_is_on_its_way(clock: FrozenClock) -> N
     message_cancel(message_id=message.pk, actor=ACTOR, reason=REASON)
     assert (partner.outbound.retries, partner.outbound.cause) == (0, "")
     assert Incident.objects.get().state == "resolved"
+
+
+def test_pages_show_what_waits_for_its_acknowledgement_and_when_it_goes_out_again(clock: FrozenClock) -> None:
+    partner = ebms2_side(retries=1, retry_interval=60)
+    message = submit(partner)
+    viewer = browser(Role.VIEWER)
+    seen: list[tuple[bool, bool]] = []
+    with link():
+        for _ in range(2):
+            work()
+            page = viewer.get(f"/pairs/{partner.outbound.code}/").content.decode()
+            assert "On the way" in page and message.public_id in page
+            repeats = "Next repeat" in viewer.get(f"/messages/{message.public_id}/").content.decode()
+            seen.append((pairs.next_repeat(partner.outbound.pk) is not None, repeats))
+            clock.move(61)
+    assert seen == [(True, True), (False, False)], "after its last retry it goes out no more by itself"
 
 
 def test_an_unreliable_message_is_sent_once() -> None:
