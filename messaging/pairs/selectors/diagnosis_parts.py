@@ -305,7 +305,7 @@ def of_requests(
         headline=headline,
         outlook=outlook + behind,
         short=_("{count} on the way").format(count=out),
-        next_at=repeat_at if pair.cause else pair.due_at,
+        next_at=repeat_at if pair.cause or repeat_at else pair.due_at,
         blocked=blocked if state == "retrying" else 0,
     )
 
