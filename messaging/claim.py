@@ -20,7 +20,7 @@ from messaging import storage
 from messaging.choices import SignalState
 from messaging.models import Event, Message, Pair, Payload, Signal, Transmission
 from messaging.models.bulk import read
-from messaging.protocol.errors import EncodeError, ProtocolError
+from messaging.protocol.errors import EncodeError
 from messaging.read_ahead import Encode, Octets, Reader, Unread
 from messaging.transports import Parcel
 from messaging.transports.base import Login
@@ -179,7 +179,7 @@ class Claim:
 def _fenced(encode: Encode, message: Message) -> Octets:
     try:
         return encode(message)
-    except (ProtocolError, storage.PayloadMissing, DatabaseError, OSError):
+    except (EncodeError, storage.PayloadMissing, DatabaseError, OSError):
         raise
     except Exception as error:
         log.exception("encoding failed", extra={"action": "encoding_failed", "message_id": message.public_id})

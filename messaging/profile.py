@@ -20,7 +20,6 @@ from messaging.bench import Bench
 from messaging.choices import Direction, MessageState, PartnerAnswer
 from messaging.claim import Claim, Due, Job, Recorded
 from messaging.models import Event, Message, Pair, Payload, Signal
-from messaging.models.message import IN_FLIGHT
 from messaging.protocol.codecs.entity_file import name_of
 from messaging.protocol.codecs.stream import StreamEnvelope
 from messaging.protocol.envelope import Envelope, Sought, Wire
@@ -295,10 +294,6 @@ def carried(pair: Pair, terms: Terms | None) -> Profile:
     agreed = named(terms.profile if terms is not None else Name.EBXML)
     if agreed.windowed and pair.in_flight_id is None:
         return agreed
-    if pair.out_now and terms is None:
-        under_way = Message.objects.filter(pair=pair, state__in=IN_FLIGHT, expires_at__isnull=False)
-        for message in under_way.select_related("agreement_version")[:1]:
-            return of_message(message)
     if pair.out_now:
         return agreed if agreed.one_by_one else named(Name.REPEATABLE)
     return agreed if pair.in_flight_id is None else named(Name.EBXML)

@@ -33,8 +33,6 @@ class OneByOne(Profile):
     first_send: FirstSend
     # Why a pair has no sequence that could be restarted.
     no_restart = ""
-    # What may be skipped: it is not on the wire.
-    skipped: tuple[MessageState, ...] = (MessageState.RETRYING,)
 
     def enqueue(self, message: Message, pair: Pair, terms: Terms, now: datetime) -> None:
         repeating.enqueue(pair, terms, now)
@@ -69,11 +67,16 @@ class OneByOne(Profile):
     def act(self, pair: Pair, kind: Kind, terms: Terms | None, reason: str, now: datetime) -> Acted:
         done = Acted()
         if kind is Kind.SKIP:
-            found = Message.objects.filter(pair=pair, state__in=self.skipped).order_by("position")
+            # Not what is on the wire.
+            waiting = (MessageState.RETRYING, MessageState.AWAITING_ACK)
+            found = Message.objects.filter(pair=pair, state__in=waiting).order_by("position")
             message = found.select_for_update().first()
             if message is None:
                 raise IllegalTransition(pair.flow, kind, refused(Flow.SENDING, Kind.SKIP))
-            done.events += self.drop(pair, message, Happened.SKIPPED, reason, now)
+            # Its own profile, which is another one where no agreement is in force.
+            speaks = of(registry.current().version(message.agreement_version_id))
+            assert isinstance(speaks, OneByOne)
+            done.events += speaks.drop(pair, message, Happened.SKIPPED, reason, now)
             done.named["message"] = message.public_id
         if kind is not Kind.SKIP or pair.probing:
             repeating.let_go(pair, now, Goes.ANEW if kind is Kind.RESUME else Goes.NOW)

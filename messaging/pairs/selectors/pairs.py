@@ -134,7 +134,7 @@ def queue(pair_id: uuid.UUID) -> QuerySet[Message]:
 def in_flight(pair_id: uuid.UUID) -> QuerySet[Message]:
     """Messages of a pair, each with its own timer, that are on the way, as they were submitted (by `position`)."""
     flying = Message.objects.filter(pair=pair_id, state__in=IN_FLIGHT, expires_at__isnull=False)
-    return flying.defer("wire_frame").order_by("position")
+    return flying.select_related("pair").defer("wire_frame").order_by("position")
 
 
 def unanswered(pair_id: uuid.UUID) -> QuerySet[Message]:
@@ -150,7 +150,7 @@ def next_repeat(pair_id: uuid.UUID) -> datetime | None:
 
 
 def repeat_at(message: Message) -> datetime | None:
-    """When a message goes out again by itself; None: it does not, or it is on the wire."""
+    """When a message goes out again by itself; None: it does not, or it is on the wire. Reads its pair."""
     terms = registry.current().version(message.agreement_version_id)
     return profile.of(terms).repeat_at(message, terms)
 

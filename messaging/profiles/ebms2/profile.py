@@ -11,7 +11,7 @@ from typing import Any
 from django.utils.translation import gettext as _
 
 from messaging.bench import Bench, EnvelopeBench, Found, Sample, in_order, recognised, sample_of, submitted
-from messaging.choices import MessageState, PartnerAnswer
+from messaging.choices import PartnerAnswer
 from messaging.claim import Claim, Due, Job, Recorded
 from messaging.engine import preparing
 from messaging.models import Event, Message, Pair, Payload
@@ -102,7 +102,6 @@ class Ebms2Profile(OneByOne):
     bench: Bench = Ebms2Bench()
     hears = True
     first_send = staticmethod(sending.first_send)
-    skipped = (MessageState.RETRYING, MessageState.AWAITING_ACK)
     without_number = gettext_lazy("Numbers of ebXML 2.0 belong to a conversation: have the partner reset it.")
     no_restart = gettext_lazy(
         "This pair has no sequence of its own: a conversation begins anew by itself after a message was skipped."

@@ -271,10 +271,10 @@ def record(
 
 def _follow(pair: Pair, message: Message, receipt: Receipt, now: datetime, written: list[Event]) -> None:
     terms = _terms(message)
-    made = receipt.cause != NOT_MADE
-    if not made:
-        message.attempts_before += 1  # it uses no retry
     reply = classify(receipt.status, receipt.cause)
+    made = receipt.cause != NOT_MADE
+    if not made or (pair.probing and reply is Reply.BUSY):
+        message.attempts_before += 1  # it uses no retry, and says nothing of a probe
     following = step(_state(message), reply, now, policy_of(terms), receipt.retry_after)
     happened = Happened.HANDED_OVER if reply is Reply.TAKEN else Happened.WILL_RETRY
     message.state = moved(message, happened)
@@ -296,8 +296,8 @@ def _follow(pair: Pair, message: Message, receipt: Receipt, now: datetime, writt
 
 
 def is_spent(message: Message, terms: Terms) -> bool:
-    """Whether its retries are used."""
-    return _state(message).attempts > terms.retries
+    """Whether its retries are used. Reads its pair."""
+    return _state(message).attempts > policy_of(terms, probing=message.pair.probing).retries
 
 
 def _state(message: Message) -> State:

@@ -179,7 +179,7 @@ def let_go(pair: Pair, now: datetime, goes: Goes) -> None:
     if pair.probing and (first := under_way.order_by("position").values_list("pk", flat=True).first()):
         stay.append(When(~Q(pk=first), then=F("expires_at") + _HELD))
     if goes is Goes.HELD:
-        stay.append(When(due_at__lte=F("expires_at"), then=F("due_at")))
+        stay.append(When(due_at__lt=F("expires_at") + _HELD, then=F("due_at")))
     changes: dict[str, Any] = {}
     if goes is Goes.ANEW:
         changes["attempts_before"] = F("attempts")

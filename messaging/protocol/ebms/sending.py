@@ -20,6 +20,7 @@ from messaging.protocol.repeating import ENDS, Act, Reached
 from messaging.protocol.service_ends import ACCESS_REFUSED, NOTHING_SENT
 
 NO_ANSWER = "ack_timeout"
+_OVER = timedelta(milliseconds=1)  # then the time of a message is over
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -153,7 +154,7 @@ def step(state: State, reply: Reply, now: datetime, policy: Policy, retry_after:
         return Step(known, Act.HOLD)
     wait = max(policy.retry_interval, retry_after or 0.0)
     # One that nobody answers is still answered until its time is over; it only goes out no more.
-    return Step(known, row.act, min(now + timedelta(seconds=wait), state.expires + timedelta(seconds=1)))
+    return Step(known, row.act, min(now + timedelta(seconds=wait), state.expires + _OVER))
 
 
 def wait_over(state: State, now: datetime, policy: Policy) -> Step:

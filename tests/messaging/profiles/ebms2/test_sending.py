@@ -168,6 +168,19 @@ def test_a_probe_that_nobody_acknowledges_suspends_the_pair_again(clock: FrozenC
     assert partner.outbound.flow == "suspended"
 
 
+def test_a_probe_that_is_told_not_now_is_made_again(clock: FrozenClock) -> None:
+    partner, (first, *_) = suspended(clock)
+    pair_resume(pair_id=partner.outbound.pk, actor=ACTOR, reason=REASON, mode="probe")
+    with link(Receipt(ok=False, status=503, cause="http_503")):
+        work()
+    assert pairs.next_repeat(partner.outbound.pk) is not None
+    clock.move(61)
+    with link() as wire:
+        work()
+    assert [decoded(parcel).message_id for parcel in wire.parcels] == [first.message_id]
+    assert (partner.outbound.flow, pairs.next_repeat(partner.outbound.pk)) == ("idle", None)
+
+
 def test_a_probe_is_made_although_its_server_is_left_alone(clock: FrozenClock) -> None:
     partner, _ = suspended(clock)
     pair_resume(pair_id=partner.outbound.pk, actor=ACTOR, reason=REASON, mode="probe")
@@ -221,6 +234,20 @@ def test_a_release_sends_what_came_due_meanwhile_and_nothing_else(clock: FrozenC
         pair_release(pair_id=partner.outbound.pk, actor=ACTOR, reason=REASON)
         work()
     assert partner.outbound.flow == "idle"
+
+
+def test_a_release_leaves_the_last_wait_of_a_message_alone_that_its_end_cuts_short(clock: FrozenClock) -> None:
+    partner = ebms2_side(retries=0, retry_interval=600)
+    message = submit(partner, time_to_live=300)
+    with link():
+        work()
+        pair_pause(pair_id=partner.outbound.pk, actor=ACTOR, reason=REASON)
+        pair_release(pair_id=partner.outbound.pk, actor=ACTOR, reason=REASON)
+        work()
+        assert (partner.outbound.flow, state(message)) == ("idle", MessageState.AWAITING_ACK)
+        clock.move(301)
+        work()
+    assert state(message) == MessageState.IN_DOUBT
 
 
 def test_retry_now_is_an_attempt_more(clock: FrozenClock) -> None:
