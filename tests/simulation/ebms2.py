@@ -284,7 +284,7 @@ class Ebms2World:
 
     def due(self, message: Message, seconds: float) -> None:
         message.due_at = self.now + timedelta(seconds=seconds)
-        self.later(seconds, lambda: self.workers.look_in(0))
+        self.later(max(0, seconds), lambda: self.workers.look_in(0))  # what was due before is looked at now
 
     def seconds(self) -> float:
         return (self.now - START).total_seconds()
