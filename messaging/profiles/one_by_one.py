@@ -9,10 +9,13 @@ import uuid
 from collections.abc import Sequence
 from datetime import datetime
 
+from django.utils.translation import gettext as _
+
 from messaging import dispatch
 from messaging.choices import MessageState
 from messaging.claim import Claim
 from messaging.engine.snapshots import REPEATABLE_FIELDS
+from messaging.exceptions import WrongState
 from messaging.journal import events
 from messaging.models import Event, Message, Pair
 from messaging.profile import Acted, Profile, of
@@ -73,9 +76,11 @@ class OneByOne(Profile):
             message = found.select_for_update().first()
             if message is None:
                 raise IllegalTransition(pair.flow, kind, refused(Flow.SENDING, Kind.SKIP))
-            # Its own profile, which is another one where no agreement is in force.
+            # Where no agreement is in force, its profile may be another one than this. A stream needs its terms.
             speaks = of(registry.current().version(message.agreement_version_id))
-            assert isinstance(speaks, OneByOne)
+            if not isinstance(speaks, OneByOne):
+                said = _("No agreement in force uses this pair.")
+                raise WrongState(said, state=pair.flow, code="agreement_missing")
             done.events += speaks.drop(pair, message, Happened.SKIPPED, reason, now)
             done.named["message"] = message.public_id
         if kind is not Kind.SKIP or pair.probing:

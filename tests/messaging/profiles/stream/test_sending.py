@@ -32,6 +32,7 @@ from messaging.models import (
     WebhookDelivery,
 )
 from messaging.notifications.services.webhooks import endpoint_create
+from messaging.onboarding.services.changing import agreement_disable
 from messaging.pairs.services import operating
 from messaging.profiles.stream import moving
 from messaging.protocol.codecs import stream
@@ -40,6 +41,7 @@ from messaging.protocol.streams import final
 from messaging.protocol.streams.envelope import split_id
 from messaging.protocol.streams.final import OrderAck
 from messaging.transports import Parcel, Receipt
+from partners.models import AgreementVersion
 from rmhub import clock
 from rmhub.clock import FrozenClock
 from tests.messaging.factories import LOST, REFUSED, Link, link, work
@@ -888,6 +890,15 @@ def test_skip_gives_up_the_head_and_bridges_it(wire: Link, time: FrozenClock) ->
     event = Event.objects.get(message=messages[0], type="message.skipped")
     assert event.data["reason"] == "They cannot read it."
     assert incidents() == [("stream_unacknowledged", "resolved")]
+
+
+def test_nothing_is_skipped_while_no_agreement_is_in_force(wire: Link, time: FrozenClock) -> None:
+    side, messages = suspended(wire, time)
+    agreement = AgreementVersion.objects.get(pk=side.terms.version_id).agreement
+    agreement_disable(agreement_id=agreement.pk, actor=ANN, reason="They moved.")
+    with pytest.raises(WrongState, match="No agreement in force"):
+        operating.pair_skip_head(pair_id=side.outbound.pk, actor=ANN, reason="They cannot read it.")
+    assert "skipped" not in states(messages)
 
 
 def test_skip_waits_while_the_head_is_on_the_wire(wire: Link) -> None:
