@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import shutil
+import sys
 import tempfile
 from collections import Counter
 from collections.abc import Iterator
@@ -38,6 +39,13 @@ def pytest_collection_finish() -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(20_000, 20, 20)
+
+
+def pytest_runtest_setup() -> None:
+    """No test does without the broker because that failed in a test before it, and is left alone for a while."""
+    dispatch = sys.modules.get("messaging.dispatch")
+    if dispatch is not None:
+        dispatch._down_until = 0.0  # type: ignore[attr-defined]
 
 
 def pytest_sessionfinish() -> None:
